@@ -1,5 +1,5 @@
-//! Client certificates: the names in one, and who that is by the mapping of the server's configuration. That the
-//! certificate is good, and of an authority that this server trusts, is what the listener has checked before.
+//! Client certificates: the names in one, and the identity by the mapping of the server's configuration. The listener
+//! has verified before that the certificate is good, and of an authority that this server trusts.
 
 use callgate_core::domain::{identity::MappedIdentity, pattern::Pattern};
 

@@ -1,4 +1,4 @@
-//! The file of `--auth`: which certificates, and which tokens of issuers, are whom
+//! The file of `--auth`: the mapping of certificates and issuers' tokens to identities
 //! (docs/security.md#the---auth-file).
 
 use std::{collections::BTreeMap, path::PathBuf};

@@ -1,6 +1,5 @@
-//! Tokens of issuers (JWT, as OIDC and Kubernetes give them): whose signature they have, what they claim, and who that
-//! is by the mapping of the server's configuration. Only signatures with public keys are known, so that no key of this
-//! server can make one.
+//! Tokens of issuers (JWT, as OIDC and Kubernetes give them): signature, claims, and the identity by the mapping of the
+//! server's configuration. Only signatures with public keys are known, so that no key of this server can make one.
 
 use std::{collections::BTreeMap, path::PathBuf};
 

@@ -1,5 +1,5 @@
-//! The signatures of JWTs by ring, which TLS has in the tree already: jsonwebtoken leaves the cryptography to whoever
-//! uses it, and both of its own kinds would be a second one.
+//! Signature verification of JWTs by ring, which TLS has in the tree already: jsonwebtoken leaves the cryptography to
+//! its user, and both of its own kinds would be a second one.
 
 use jsonwebtoken::{
     Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey,

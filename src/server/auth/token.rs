@@ -1,5 +1,5 @@
-//! API tokens: `cg_agent_<id>_<secret><checksum>`. The prefix names what it is, and the checksum lets a scanner tell a
-//! token that leaked from a text that looks like one. Who holds it is known by its id, and by the SHA-256 of all of it:
+//! API tokens: `cg_agent_<id>_<secret><checksum>`. The prefix names the role, and the checksum lets a scanner tell a
+//! token that leaked from a text that looks like one. A token is identified by its id, and by the SHA-256 of all of it:
 //! with 256 random bits, nothing slower would be any safer.
 
 use sha2::{Digest as _, Sha256};

@@ -1,5 +1,5 @@
-//! The way in: every request of every service goes on with the identity of who sends it, or is answered here. What a
-//! credential may not do it may not do here; what holds long is looked at again while it lasts.
+//! Middleware: authenticates and authorizes every request of every service. A request goes on with its caller's
+//! identity, or is rejected here. Credentials of long requests are checked again while they last.
 
 use std::{future::ready, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A policy that is checked, or tried on stored calls: what is asked, and what is told.
+//! Decoding and encoding of policy checks and backtests.
 
 use super::{
     decode::{DecodeResult, count, wrong},

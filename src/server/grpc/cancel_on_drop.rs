@@ -1,5 +1,5 @@
-//! Cancels the call of an HTTP hook whose answer the host's connection did not take. A host may run the tool of a hook
-//! that failed, so the cancellation does not say that it never ran.
+//! Cancellation of the call of an HTTP hook whose answer the host's connection did not take. A host may run the tool of
+//! a hook that failed, so the cancellation does not say that it never ran.
 
 use std::sync::Arc;
 

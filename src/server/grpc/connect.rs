@@ -1,8 +1,8 @@
 //! Connect: the requests of many sessions on one stream. One task reads frames, works on everything that is in flight,
-//! and sends what is ready; HTTP/2 holds back whoever asks for more than it takes.
+//! and sends the finished answers. Backpressure by HTTP/2 holds back a client that asks for more than it takes.
 //!
-//! The work is not left to the task that sends the answers, as a stream of them would be: that one stands still while a
-//! client reads nothing, and what stood still in it would keep a connection to the database from everybody else.
+//! The task that sends the answers does not do the work, as a stream of them would: it stands still while a client
+//! reads nothing, and work in it would keep a connection to the database from others.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

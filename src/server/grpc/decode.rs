@@ -1,4 +1,5 @@
-//! From messages to nouns. Each field is checked here, once; past this room its type says that it is sound.
+//! Decoding of messages to the domain's nouns. Each field is validated here, once; past this module its type says that
+//! it is sound.
 
 use std::{ops::RangeInclusive, time::Duration};
 

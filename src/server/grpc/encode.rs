@@ -1,4 +1,4 @@
-//! From nouns to messages.
+//! Encoding of the domain's nouns as messages.
 
 use super::time::timestamp;
 use crate::{

@@ -1,4 +1,4 @@
-//! Streams, and waits, last longer than credentials: whose ends in the middle is told so, and hears no more.
+//! Guard of streams and waits, which last longer than credentials: it ends those of a credential that ends meanwhile.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,4 @@
-//! The server service: what this server is, told from memory.
+//! The server service: identity and features of this server, from memory.
 
 use std::sync::Arc;
 

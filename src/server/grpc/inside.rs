@@ -1,5 +1,5 @@
-//! The services for who lives in the same process: asked as whoever looks at a page, by the credential that they show,
-//! so that roles, tenants, limits, errors and the audit are those of a call from outside.
+//! In-process client of the services, for the pages of the console. It presents the credential of the page's user, so
+//! that roles, tenants, limits, errors and the audit are those of a call from outside.
 
 use std::{
     convert::Infallible,

@@ -1,5 +1,5 @@
-//! Large requests: how many bytes of them may be at work or wait. All other bounds count requests, and four thousand of
-//! the largest would be sixteen gigabytes.
+//! Bound on the bytes of large requests at work or waiting. All other bounds count requests, and four thousand of the
+//! largest would be sixteen gigabytes.
 
 use std::sync::Arc;
 

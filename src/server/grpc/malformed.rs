@@ -1,4 +1,4 @@
-//! A request that cannot be read: which field, and what is wrong with it. Nothing was stored.
+//! A malformed field of a request: its path and its fault. Nothing was stored.
 
 use std::collections::HashMap;
 

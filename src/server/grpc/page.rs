@@ -1,5 +1,5 @@
-//! Pages of lists. A token is where a page ended, by what its last entry is ordered by: entries that come and go
-//! meanwhile move no page.
+//! Pagination of lists. A token holds the sort key of a page's last entry: entries that come and go meanwhile move no
+//! page.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 

@@ -1,4 +1,4 @@
-//! The privacy service: decode, have the gate forget, give out or seal anew, and stream how far it has come.
+//! The privacy service: decode, have the gate forget, export or re-encrypt, and stream its progress.
 
 use std::sync::Arc;
 

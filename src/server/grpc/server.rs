@@ -1,4 +1,4 @@
-//! The services behind the listeners: health, reflection, and an end that does not wait for ever.
+//! The services behind the listeners, with health, reflection, and a bounded shutdown.
 
 use std::{future::Future, sync::Arc, time::Duration};
 

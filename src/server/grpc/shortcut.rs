@@ -1,7 +1,7 @@
-//! The way of nearly all calls past the router. It finds one service among many by layers that box each body, request
-//! and answer twice over, which costs as much as all that is decoded and encoded.
+//! Shortcut of nearly all calls past the router. The router finds one service among many by layers that box each body,
+//! request and answer twice over, which costs as much as all that is decoded and encoded.
 //!
-//! Nobody waits for ever for the beginning of an answer, either way.
+//! Either way the beginning of an answer has a time limit.
 
 use std::{convert::Infallible, future::Future, pin::Pin, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Errors on the wire: one place, documented pairs of code and reason (proto/callgate/v1/gate_service.proto), and no
+//! Statuses of errors: one place, documented pairs of code and reason (proto/callgate/v1/gate_service.proto), and no
 //! word of the database's.
 
 mod codes;

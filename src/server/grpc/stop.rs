@@ -1,4 +1,4 @@
-//! The end of a server: who only waits is told at once, calls in progress are answered, and nobody else is waited for.
+//! Graceful shutdown: waiting calls end at once, calls in progress are answered, and nothing else is waited for.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! Work that takes long: how far it is, then what it comes to.
+//! Streams of long operations: progress, then the result.
 
 use std::pin::Pin;
 

@@ -1,4 +1,4 @@
-//! The tenant service: decode, ask the gate, encode. For admins of the plane's own tenant alone.
+//! The tenant service: decode, ask the gate, encode. For admins of the tenant `default` alone.
 
 use std::sync::Arc;
 

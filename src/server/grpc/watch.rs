@@ -1,4 +1,4 @@
-//! Watches: a look at the store again and again, and a message for whatever is new.
+//! Watches: repeated reads of the store, and a message for each change.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc, time::Duration};
 

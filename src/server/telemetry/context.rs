@@ -1,4 +1,4 @@
-//! context: the caller's trace, read from W3C `traceparent` and `tracestate` headers (gRPC metadata).
+//! The caller's trace context, read from W3C `traceparent` and `tracestate` headers (gRPC metadata).
 
 use http::HeaderMap;
 use opentelemetry::{

@@ -1,6 +1,6 @@
-//! database: spans of what the database is asked for calls, by the conventions for databases. A commit serves many
-//! calls: each call has a span of its own for its way into it, with a link to the span of the batch that it joined.
-//! That one hangs below the first of the calls that are traced, and links back to the others.
+//! Spans of database queries for calls, by the conventions for databases. A commit serves many calls: each call has a
+//! span of its own for its way into it, with a link to the span of the batch that it joined. That one hangs below the
+//! first of the calls that are traced, and links back to the others.
 
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use tracing::{Span, field::Empty, info_span};

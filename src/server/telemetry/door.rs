@@ -1,6 +1,6 @@
-//! door: whether a call is traced is decided as it comes in, and of one that is not no span is made: to make spans and
-//! throw them away costs nearly as much as to send them. What its caller says of its trace is known all the same, for
-//! the log lines and the stored row.
+//! Sampling of calls, decided as they come in. An unsampled call gets no span: to make spans and throw them away costs
+//! nearly as much as to send them. Its caller's trace context is kept all the same, for the log lines and the stored
+//! row.
 
 use std::{
     future::Future,

@@ -1,9 +1,8 @@
-//! environment: what the standard's `OTEL_*` variables ask for, read once and whole, so that nothing that is asked for
-//! is left out in silence. The SDK would read some of them itself, and say of those that it cannot follow nothing that
-//! is heard.
+//! Settings by the standard's `OTEL_*` variables, read once and whole, so that no setting is ignored in silence. The
+//! SDK would read some of them itself, and would not report those that it cannot follow.
 //!
-//! What would send figures nowhere, or to where they were not meant to go, is refused; what only tunes is warned of and
-//! left at its default, as the standard asks for it.
+//! Settings that would send metrics nowhere, or to an unintended place, are rejected. Those that only tune are warned
+//! of and left at their default, as the standard asks for it.
 
 use std::{collections::BTreeMap, env, time::Duration};
 

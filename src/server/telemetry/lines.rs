@@ -1,5 +1,5 @@
-//! lines: log lines leave by a thread of their own, so that whoever reads standard error slowly, or not at all, holds
-//! up nobody's call. What does not fit into the queue is lost, counted, and told as soon as there is room.
+//! Log writer on a thread of its own, so that a slow or stalled reader of standard error holds up no call. Lines that
+//! do not fit into the bounded queue are lost, counted, and reported as soon as there is room.
 
 use std::{
     io::{self, Write},

@@ -1,4 +1,4 @@
-//! logs: the log lines as records for the collector, each in the trace of the span that it was said in.
+//! Log lines as records for the collector, each in the trace of its span.
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};

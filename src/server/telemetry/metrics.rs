@@ -1,5 +1,5 @@
-//! metrics: the counters and histograms of the seam. Recording never waits: figures are summed in memory and exported
-//! by a thread of their own.
+//! Counters and histograms of the gate. Recording never waits: metrics are summed in memory and exported by a thread of
+//! their own.
 
 mod make;
 mod plane;

@@ -1,8 +1,8 @@
-//! otlp: sends spans, metrics and log lines to collectors, by gRPC or over HTTP. Spans and lines wait in bounded queues
-//! and are dropped when those are full; metrics are sums, so a lost export is made good by the next. All are sent by
-//! threads of the SDK's own, and never is an answer held up.
+//! OTLP exporters: send spans, metrics and log lines to collectors, by gRPC or over HTTP. Spans and lines wait in
+//! bounded queues and are dropped when those are full; metrics are sums, so the next export makes up for a lost one.
+//! Threads of the SDK's own send all of them, and never hold up an answer.
 //!
-//! There are no retries: the next export is the retry, and what Postgres holds is the record.
+//! There are no retries: the next export is the retry, and Postgres holds the record.
 
 use std::time::Duration;
 

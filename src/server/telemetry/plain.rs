@@ -1,4 +1,4 @@
-//! plain: why a collector takes nothing, without the names of the libraries that have tried.
+//! Plain error texts of failed exports, without the names of the libraries that have tried.
 
 /// Messages without information of their own.
 const EMPTY: [&str; 6] =

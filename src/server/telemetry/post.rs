@@ -1,4 +1,4 @@
-//! post: the HTTP client of the OTLP exporters. It sends on the runtime, since the SDK's threads have none.
+//! HTTP client of the OTLP exporters. It sends on the runtime, since the SDK's threads have none.
 
 use std::{error::Error as _, future::Future, pin::Pin, sync::Arc, time::Duration};
 

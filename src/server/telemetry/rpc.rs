@@ -1,5 +1,4 @@
-//! rpc: one span and one duration for each call of a service, by the conventions for RPC. What callgate does for it
-//! hangs below.
+//! One span and one duration for each call of a service, by the conventions for RPC. The work of callgate hangs below.
 
 use std::{sync::Arc, time::Duration};
 

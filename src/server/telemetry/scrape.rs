@@ -1,4 +1,4 @@
-//! scrape: what is counted, for who comes and asks for it, in the text form of Prometheus.
+//! The metrics in the text format of Prometheus, for scrapes.
 
 use opentelemetry_prometheus::PrometheusExporter;
 use prometheus::{Encoder as _, Registry, TextEncoder};

@@ -1,4 +1,4 @@
-//! setup: installs what is told, and flushes it at the end.
+//! Setup of telemetry: installs it, and flushes it at the end.
 
 use std::{io::IsTerminal as _, sync::Arc};
 

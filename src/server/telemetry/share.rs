@@ -1,5 +1,5 @@
-//! share: how many calls are traced where nobody has said it. To make the spans of a call and to send them takes about
-//! half as long as to judge it, so a server with much to do traces some hundreds a second, and one with less all.
+//! Default sampling of calls, by rate. To make the spans of a call and to send them takes about half as long as to
+//! judge it, so a busy server traces some hundreds a second, and one with less traces all.
 
 use std::sync::{
     Arc,

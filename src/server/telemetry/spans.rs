@@ -1,5 +1,5 @@
-//! spans: one for each Evaluate and report, below the caller's span. Without a collector nobody wants them, and they
-//! cost a comparison.
+//! Spans of Evaluates and reports, below the caller's span. Without a collector they are disabled, and cost a
+//! comparison.
 
 use http::HeaderMap;
 use opentelemetry::{KeyValue, trace::TraceContextExt as _};

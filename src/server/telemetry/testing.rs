@@ -1,4 +1,4 @@
-//! testing: verdicts to report on, and ears for what is said about them.
+//! Test support: verdicts to report on, and a recorder of log lines.
 
 use std::{
     collections::BTreeMap,

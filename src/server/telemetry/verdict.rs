@@ -1,11 +1,11 @@
-//! verdict: what is said of one decision and of one report: one log line each, readable alone, and the attributes of
-//! the span that it happened in. Arguments and results are never said, only their hashes.
+//! Log lines and span attributes of decisions and reports: one line each, readable alone. They never hold arguments or
+//! results, only their hashes.
 //!
 //! Levels: a loop that got its call refused is a warning; every other decision that a rule had a part in (refusals,
-//! warnings to the model, what shadow mode let through) is info; a plain ALLOW, and an answer repeated for the same
-//! call_id, are debug. Of the WAITs that one call is told the first, the tenth, the hundredth are info, the others
-//! debug, and what it is told at last is info and says how many they were. A report of an error or of an unknown
-//! outcome is info, any other is debug.
+//! warnings to the model, calls that shadow mode let through) is info; a plain ALLOW, and an answer repeated for the
+//! same call_id, are debug. Of the WAITs of one call the first, the tenth, the hundredth are info, the others debug.
+//! The decision after them is info and has their count. A report of an error or of an unknown outcome is info, any
+//! other is debug.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! waits: how often a call was told to wait, so that the log says it once, then now and then, and at the end how often
-//! it was. Only what an agent asks again by the same call_id is one call.
+//! Count of the `WAIT`s of a call: the log has the first, then ever fewer, and at the end their count. Only calls that
+//! an agent repeats by the same call_id are one call.
 
 use std::{
     hash::{BuildHasher as _, RandomState},

@@ -1,5 +1,5 @@
-//! watch: stands between the SDK and its exporters, so that none is waited for too long, and a collector that is away
-//! is said once instead of at every export.
+//! Watch over the exporters, between them and the SDK: no export is waited for too long, and an outage of a collector
+//! is logged once instead of at every export.
 
 use std::{future::Future, sync::Arc, time::Duration};
 

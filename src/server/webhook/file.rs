@@ -1,4 +1,4 @@
-//! The file of `--approvals-webhook`: who is told of questions to people, and how.
+//! The file of `--approvals-webhook`: webhooks by tenant, with their URL, secret and format.
 
 use std::{fs, path::Path};
 

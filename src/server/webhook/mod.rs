@@ -1,6 +1,6 @@
-//! `--approvals-webhook FILE`: tells somebody's address of each question to people, once it is asked. Beside the calls:
-//! however slow or broken the receiver is, no call waits for it. Of all replicas one tells a question, and tells it
-//! again until the receiver takes it, or nobody can answer it any more.
+//! `--approvals-webhook FILE`: sends each new approval request to a URL. It runs beside the calls: no call waits for a
+//! slow or broken receiver. Of all replicas one sends a request, and retries until the receiver takes it, or nobody can
+//! answer it any more.
 
 mod file;
 mod message;

@@ -1,5 +1,5 @@
-//! Pages in browsers: those of listed origins may ask; those of others may not, by whatever name they found the server.
-//! A page that has a name of its own point to this machine is of no listed origin, and of no loopback.
+//! Origins of pages in browsers: listed ones are allowed, others are rejected, by whatever name they found the server.
+//! A page that has a name of its own resolve to this machine is of no listed origin, and of no loopback.
 
 use std::time::Duration;
 

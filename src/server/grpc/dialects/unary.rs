@@ -1,4 +1,4 @@
-//! One request and one answer of the Connect protocol, as one of gRPC.
+//! Conversion of unary requests and responses between Connect and gRPC.
 
 use std::{convert::Infallible, io::Read as _, time::Duration};
 

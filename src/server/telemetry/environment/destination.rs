@@ -1,4 +1,4 @@
-//! destination: where one signal goes, and how it gets there.
+//! Destination of one signal: endpoint, protocol and TLS.
 
 use std::{fmt, time::Duration};
 

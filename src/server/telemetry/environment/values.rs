@@ -1,4 +1,4 @@
-//! values: single variables, what was made of them, and which nobody asked for.
+//! Values of single variables, with warnings and the set of unread ones.
 
 use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 

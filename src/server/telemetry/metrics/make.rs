@@ -1,4 +1,4 @@
-//! make: instruments, each with its unit and what it is for.
+//! Constructors of instruments, each with its unit and description.
 
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 

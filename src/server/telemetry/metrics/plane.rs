@@ -1,5 +1,4 @@
-//! plane: how a replica stands, and what it knows of the whole plane. Gauges are told anew each second, or as often as
-//! the database is asked.
+//! Gauges of a replica and of the deployment. They are recorded each second, or as often as the database is read.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! process: what the process itself takes up, read when somebody asks for figures. From Linux's /proc; elsewhere that
-//! is not told.
+//! Resource use of the process, read at each collection. From Linux's /proc; elsewhere it is not reported.
 
 use opentelemetry::metrics::{Meter, MeterProvider};
 use tokio::runtime::Handle;

@@ -1,4 +1,4 @@
-//! retries: what came of retries, held against what was said of them.
+//! Outcomes of retries, compared with their predictions.
 
 use opentelemetry::{
     KeyValue,

@@ -1,4 +1,4 @@
-//! Each figure moves with what it counts, by bounded labels.
+//! Tests of the metrics: each moves with its count, by bounded labels.
 
 use std::{
     collections::BTreeMap,
