@@ -1,4 +1,4 @@
-//! The database of a plane: somebody's own, or a private PostgreSQL that is started and stopped with the plane.
+//! The database of a deployment: the user's own, or a private PostgreSQL that is started and stopped with the server.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! Certificates that this server shows: before one ends it is said, each day, and told as a metric.
+//! Expiry of this server's own certificates: logged each day before the end, and a metric.
 
 use std::{
     path::{Path, PathBuf},

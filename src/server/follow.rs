@@ -1,9 +1,9 @@
-//! Following a policy file: what an editor saves is active a second or two later, if it is a policy; SIGHUP looks at
+//! Watcher of a policy file: a saved text is active a second or two later, if it is a valid policy; SIGHUP reads it at
 //! once.
 //!
 //! Replicas with different files: the one that applies last wins. A file that has not changed since this process
-//! applied it is never applied again, neither by a look nor by SIGHUP, so it cannot undo what somebody activated
-//! meanwhile. A start applies its file whenever another policy is active.
+//! applied it is never applied again, neither by a poll nor by SIGHUP, so it cannot undo a later activation. A start
+//! applies its file whenever another policy is active.
 
 use std::{
     fmt::Display,

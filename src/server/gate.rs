@@ -1,6 +1,5 @@
-//! The seam: load, decide, append, try again. This room knows the engine, the policy and the store, and puts them
-//! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
-//! lost.
+//! The gate: load, decide, append, try again. This module knows the engine, the policy and the store, and puts them
+//! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again after a conflict.
 
 mod admission;
 mod approvals;

@@ -1,5 +1,5 @@
-//! `--auth FILE`: who callers are by certificates and by tokens of issuers, and the keys of these issuers, read again
-//! and again. An issuer that cannot be read keeps the keys that it had.
+//! `--auth FILE`: the mapping of certificates and issuers' tokens to callers, and the keys of these issuers, read
+//! repeatedly. An issuer that cannot be read keeps the keys that it had.
 
 use std::{path::Path, sync::Arc, time::Duration};
 

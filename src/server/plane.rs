@@ -1,4 +1,4 @@
-//! A whole plane in this process: database, gate, listener and what runs beside them. `serve` and `demo` share it.
+//! A whole server in this process: database, gate, listener and workers. `serve` and `demo` share it.
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Policy files, as commands take them.
+//! Policy files, as arguments of commands.
 
 use std::{path::Path, sync::Arc};
 

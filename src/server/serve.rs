@@ -1,4 +1,4 @@
-//! `callgate serve`.
+//! The command `callgate serve`.
 
 use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 

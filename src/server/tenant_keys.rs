@@ -1,5 +1,6 @@
-//! `--keys FILE`: whose values are sealed, and with which keys, read from files and from commands (of a key management
-//! service). Read again when a file changes, so that keys rotate without a restart; never on the path of a call.
+//! `--keys FILE`: the tenants with encrypted values and their keys, read from files and from commands (of a key
+//! management service). Read again when a file changes, so that keys rotate without a restart; never on the path of a
+//! call.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,4 @@
-//! The arguments of a call as people read them: each on a line of its own, long ones folded; and what is other than in
-//! an earlier call.
+//! Rendering of a call's arguments: each on a line of its own, long ones folded; and the changes since an earlier call.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 

@@ -1,4 +1,4 @@
-//! Forms: nothing is changed but by one of ours.
+//! Forms with CSRF protection: only our own forms change anything.
 
 use axum::{
     Form,

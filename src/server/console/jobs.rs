@@ -1,5 +1,5 @@
-//! Backtests that somebody has begun on a page: they go on while nobody looks, and what they came to is kept for an
-//! hour, in memory. Whoever may begin one sees those of their tenant.
+//! Backtests that were started on a page: they continue without a viewer, and their result is kept for an hour, in
+//! memory. Every user who may start one sees those of their tenant.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,8 +1,8 @@
-//! The console: a fleet in a browser, served beside the calls. Pages are rendered here, and whatever they tell or do
-//! goes through the services of the contract, as whoever looks at them: their roles, their tenant, the same errors, the
+//! The console: a fleet in a browser, served beside the calls. Pages are rendered here, and everything that they show
+//! or do goes through the services of the contract, as the page's user: their roles, their tenant, the same errors, the
 //! same audit.
 //!
-//! `visitor.rs` says who asks, `session.rs` how they stay signed in, `frame.rs` what stands around each page, and
+//! `visitor.rs` resolves the user, `session.rs` keeps them signed in, `frame.rs` is the frame of each page, and
 //! `pages/` has one file a page, with its template of the same name in `templates/`. Scripts and styles are in
 //! `assets/`.
 

@@ -1,4 +1,4 @@
-//! Closed sets of the contract as people read them: a word, and the class that colours it.
+//! Closed sets of the contract in words: a word, and its CSS class.
 
 use prost_types::Duration;
 

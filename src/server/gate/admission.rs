@@ -1,9 +1,9 @@
-//! Admission control: how many Evaluates are at work at once, which is next, and which are shed since they would be
+//! Admission control: the limit on Evaluates at work, the order of the queue, and load shedding of those that would be
 //! answered too late.
 //!
-//! Reports are not admitted one by one. A report ends what was admitted, so there are never more than that asks for;
-//! and since no more Evaluates are at work than one batch of the writer takes, none stands in front of a report for
-//! longer than a commit.
+//! Reports are not admitted one by one. A report ends an admitted call, so there are never more than those; and since
+//! no more Evaluates are at work than one batch of the writer takes, none stands in front of a report for longer than a
+//! commit.
 //!
 //! Little's law, at work = rate × time, gives both limits from one figure that is measured while requests are queued:
 //! the rate at which Evaluates are answered. At work are as many as are answered within [`WORK`]. Queued are only those

@@ -1,5 +1,5 @@
-//! Questions to people: looked at and answered. However many wait for answers (`waiting.rs`), the database is looked at
-//! once each quarter of a second; and not at all while nobody waits.
+//! Approval requests: read and answered. However many callers wait for answers (`waiting.rs`), the database is polled
+//! once each quarter of a second; and not at all while none waits.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

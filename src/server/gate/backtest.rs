@@ -1,5 +1,5 @@
-//! A policy that is tried on stored calls: read a few at a time, judged beside the threads that answer agents, and with
-//! pauses, so that these do not feel it.
+//! Backtests: a policy is tried on stored calls. They are read a few at a time, judged beside the threads that answer
+//! agents, and with pauses, so that these do not feel it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

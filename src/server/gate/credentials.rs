@@ -1,6 +1,6 @@
-//! Credentials, as this replica knows them. A token is read once and then, while it is in use, again each second: what
-//! was read a moment ago holds, and nothing older does, so that a revocation holds everywhere within two seconds, and
-//! what cannot be read is refused.
+//! Cache of credentials on this replica. A token is read once and then, while it is in use, again each second. An older
+//! read does not hold, so that a revocation holds everywhere within two seconds. A token that cannot be read is
+//! rejected.
 
 use std::{
     collections::BTreeMap,

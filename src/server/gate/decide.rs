@@ -1,6 +1,5 @@
-//! The one loop behind every decision: find the tree, read what crosses it, decide under its lock, append; and again
-//! when others were faster. What may happen only after the commit is done by the callers with what this gives: nothing
-//! is given before.
+//! The decision loop with optimistic concurrency: find the tree, read the shared state, decide under its lock, append;
+//! and again after a conflict. Callers act after the commit on the returned result: nothing is returned before.
 
 use std::{
     future::Future,

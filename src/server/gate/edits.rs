@@ -1,5 +1,4 @@
-//! Calls that people approve with other arguments: what they chose is judged before it is taken for an answer, and told
-//! to whoever asked for the call.
+//! Edited arguments of approvers: judged before they count as an answer, and returned to the caller of the call.
 
 use super::{
     Approvals, CommandError, Decisions, GateError, Insight, NoAnswer,

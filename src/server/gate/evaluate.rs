@@ -1,4 +1,4 @@
-//! May these calls run? Judged together, stored, and only then told.
+//! Evaluation of calls: judged together, stored, and only then answered.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

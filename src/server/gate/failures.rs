@@ -1,6 +1,6 @@
-//! Credentials that did not hold, by the address that showed them: who tries many is told to wait before any more of
-//! theirs is looked at. What was looked at a moment ago goes on, so that one who tries keeps no one else of the same
-//! address from working.
+//! Failed credentials by address: an address with many failures waits before any more of its credentials are read.
+//! Credentials that were read a moment ago go on, so that one attacker keeps no one else of the same address from
+//! working.
 
 use std::{
     net::{IpAddr, Ipv6Addr},

@@ -1,5 +1,4 @@
-//! A semaphore that is fair among tenants, for work that takes long: they alternate, however much one of them asks
-//! for.
+//! A semaphore that is fair among tenants, for long operations: tenants alternate, however much one of them asks for.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! A fleet at a glance, as often as anybody looks. What is over for good is counted once and kept; an answer is shared
-//! by all who ask within a second of it.
+//! Fleet overview, at any rate of reads. Minutes that are over for good are counted once and kept; all reads within a
+//! second share an answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! The kill switch: beside the trees, in memory on every replica, read each second.
+//! Halts: beside the trees, in memory on every replica, read each second.
 
 use std::{collections::BTreeMap, sync::Arc};
 

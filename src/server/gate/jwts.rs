@@ -1,5 +1,5 @@
-//! Tokens of issuers, as this replica knows them: their issuers' keys, and who showed which a moment ago, since a
-//! signature costs as much to check as a whole call.
+//! Cache of issuers' tokens on this replica: their issuers' keys, and the callers of a moment ago, since a signature
+//! costs as much to check as a whole call.
 
 use std::{net::IpAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
-//! Keys of tenants: whose values are sealed, and whether their keys are here. A tenant whose values are sealed is known
-//! by the mark of the key of its hashes, which stands in the database: a replica without that key, or with another one,
-//! would not know again what the others have let through, and does not serve the tenant.
+//! Encryption keys of tenants, and their presence on this server. A tenant with encrypted values is known by the mark
+//! of the key of its hashes in the database. A replica without that key, or with another one, would not recognize the
+//! calls that the others have let through, and does not serve the tenant.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Settling what nobody reported on.
+//! Expiry of leases: settles calls without a report.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Forgetting somebody, and giving out what is known of them. What is stored goes by call trees, a batch a transaction
-//! (`store/postgres/forget.rs`); what replicas hold in memory goes by marks that each reads every second.
+//! Forgetting and export of the data of a session, an agent or a user. Stored data goes by call trees, a batch a
+//! transaction (`store/postgres/forget.rs`); the memory of replicas goes by marks that each reads every second.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Taking in what came of a call.
+//! Recording of a call's outcome.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Sealing anew, and telling which keys are needed: a part of all that there is after the other
+//! Re-encryption, and the report of the keys that are needed: one part of all rows after the other
 //! (`store/postgres/reseal.rs`).
 
 use std::sync::Arc;

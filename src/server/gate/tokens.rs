@@ -1,4 +1,4 @@
-//! API tokens: made, listed, ended, replaced.
+//! API tokens: creation, list, revocation, rotation.
 
 use super::{Identities, NoAnswer};
 use crate::auth::token::{self, RANDOM_BYTES};

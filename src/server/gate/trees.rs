@@ -1,4 +1,4 @@
-//! Finding and loading call trees, and what crosses them.
+//! Finding and loading of call trees, and of the state shared between them.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Waiting for what a call waits for: a person's answer, its twin's result, the end of a pause. It costs its caller no
+//! Waiting for an approver's answer, an in-flight duplicate's result, or the end of a pause. It costs its caller no
 //! polling, and a call that another one holds up for two milliseconds waits two milliseconds.
 
 use std::{collections::BTreeSet, time::Duration};

@@ -1,5 +1,4 @@
-//! Decoding of messages to the domain's nouns. Each field is validated here, once; past this module its type says that
-//! it is sound.
+//! Decoding of messages to nouns. Each field is validated here, once; past this module its type says that it is sound.
 
 use std::{ops::RangeInclusive, time::Duration};
 

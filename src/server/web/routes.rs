@@ -1,4 +1,4 @@
-//! The routes, each with who may take it.
+//! The routes, each with its roles.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! `/approvals/{id}`: one question: the call as it would run, why it is asked, who asks, what was before; the answer.
+//! `/approvals/{id}`: one approval request: the call as it would run, the reason, the requester, the history before it;
+//! the answer.
 
 use askama::Template;
 use axum::{

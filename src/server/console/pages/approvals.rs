@@ -1,4 +1,4 @@
-//! `/approvals`: the questions to people. The open ones by risk and age, and whatever else was ever asked.
+//! `/approvals`: the approval requests. The open ones by risk and age, and all former ones.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,4 @@
-//! `/audit`: what people and systems did, and whether all of it is still there.
+//! `/audit`: the audit log, with chain verification.
 
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};

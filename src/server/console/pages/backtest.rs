@@ -1,4 +1,4 @@
-//! `/policy/backtests/{id}`: a policy that is tried on stored calls: how far it is, and what it came to.
+//! `/policy/backtests/{id}`: a backtest of a policy: its progress, and its result.
 
 use std::sync::Arc;
 

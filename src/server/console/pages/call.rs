@@ -1,4 +1,4 @@
-//! `/calls/{session}/{call}`: a call with everything that is stored of it, and why it was judged so.
+//! `/calls/{session}/{call}`: a call with all stored data, and the explanation of its decision.
 
 use askama::Template;
 use axum::{

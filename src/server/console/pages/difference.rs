@@ -1,4 +1,4 @@
-//! `/policy/difference`: what is other in one version of the policy than in another, key by key.
+//! `/policy/difference`: the changes between two versions of the policy, key by key.
 
 use std::collections::BTreeMap;
 

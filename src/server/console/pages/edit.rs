@@ -1,4 +1,4 @@
-//! A yes to other arguments than those that were asked about: the form, and what is confirmed.
+//! Approval with edited arguments: the form, and its confirmation.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! `/sign-in/with/{issuer}` and `/sign-in/callback`: sign-in by an issuer of tokens (OpenID Connect, the authorization
-//! code with PKCE, RFC 7636). What comes of it is the issuer's ID token, shown with each request from then on like any
-//! other: whose it is says the mapping of `--auth`, and the session ends with it.
+//! code with PKCE, RFC 7636). It results in the issuer's ID token, presented with each request from then on like any
+//! other: the mapping of `--auth` gives its identity, and the session ends with it.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,4 @@
-//! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait.
+//! `/learning`: the outcomes of retries, and `/learning/{tool}/{kind}`: one curve of chance against wait.
 
 use std::cmp::Ordering;
 

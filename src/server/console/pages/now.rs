@@ -1,5 +1,5 @@
-//! `/`: how the fleet is right now, whether that is bad, and where one does something about it. Whoever may not see it
-//! is led to the first page that they may.
+//! `/`: the overview of the fleet: its present state, its severity, and links to act. A user who may not see it is
+//! redirected to the first page that they may.
 
 mod cards;
 mod charts;

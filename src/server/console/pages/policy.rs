@@ -1,4 +1,4 @@
-//! `/policy`: the policy that judges, its history, and another text: checked, tried on stored calls, and activated.
+//! `/policy`: the active policy, its history, and another text: checked, tried on stored calls, and activated.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,5 @@
-//! `/policy/activate` and `/policy/rollback`: what it would change, and then the exchange itself, by whoever is sure.
+//! `/policy/activate` and `/policy/rollback`: the changes that it would make, and then the change itself, on
+//! confirmation.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,4 @@
-//! Raising a budget of a session: what may be raised, and how much more is asked for.
+//! Raising a budget of a session: the choice of budgets, and the amount.
 
 use super::super::{fault::PageError, words};
 use callgate_core::domain::budget::micros;

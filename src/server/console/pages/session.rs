@@ -1,4 +1,4 @@
-//! `/sessions/{id}`: a session with its sub-agents as a timeline, what it may still do, and what can be done about it.
+//! `/sessions/{id}`: a session with its child sessions as a timeline, its budgets, and the actions on it.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,4 @@
-//! `/sessions`: what agents do, found by what happened in it; and what is halted.
+//! `/sessions`: the sessions of agents, searched by their calls; and the halts.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,4 @@
-//! `/tokens`: who may call, by API tokens.
+//! `/tokens`: API tokens: list, creation, rotation and revocation.
 
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};

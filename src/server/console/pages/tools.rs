@@ -1,4 +1,4 @@
-//! `/tools`: which tools are in trouble now, and how well tools suit agents.
+//! `/tools`: tools in trouble now, and the report of tool quality.
 
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};

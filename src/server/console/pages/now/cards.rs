@@ -1,4 +1,4 @@
-//! The cards of the page: one figure each, and what to make of it.
+//! The cards of the page: one figure each, with its severity and a link.
 
 use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
