@@ -48,7 +48,7 @@ pub(super) async fn follow(mut all: Vec<Shown>, metrics: Metrics) {
     while !all.is_empty() {
         tick.tick().await;
         for one in &mut all {
-            // What cannot be read is told by who uses it.
+            // Unreadable files are reported by their user.
             if let Some(end) = tokio::fs::read(&one.path).await.ok().and_then(|text| first_end(&text)) {
                 one.look(end, Clock::System.now().as_millis() / 1_000, &metrics);
             }

@@ -62,7 +62,7 @@ async fn follow_one(identities: Arc<Identities>, place: usize, issuer: Issuer) {
                 AGAIN
             }
         };
-        // Whoever shows tokens with keys of their own makes nobody read more often than that.
+        // Tokens with forged keys cause no more frequent reads than that.
         sleep(AGAIN.min(pause)).await;
         let _ = timeout(pause.saturating_sub(AGAIN), identities.keys_wanted()).await;
     }

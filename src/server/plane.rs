@@ -44,8 +44,8 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Starts everything, or nothing. What can fail without a trace comes first: addresses, which are taken already,
-    /// then the database, and at last the policy, which is active on every other replica from then on.
+    /// Starts everything, or nothing. The steps that can fail without a trace come first: addresses, which are taken
+    /// already, then the database, and at last the policy, which is active on every other replica from then on.
     pub async fn start(
         bound: Vec<BoundListener>,
         database: &DatabaseConfig,

@@ -134,7 +134,7 @@ fn limits(config: &ServeConfig) -> ConnectionLimits {
 /// Nobody connects to a server whose certificate has ended, and a start is when somebody looks.
 fn current(config: &TlsConfig) -> anyhow::Result<()> {
     let Some(path) = &config.tls_cert else { return Ok(()) };
-    // What cannot be read is told with all of TLS.
+    // An unreadable file is reported with the other faults of TLS.
     let end = std::fs::read(path).ok().and_then(|text| first_end(&text));
     let now = Clock::System.now().as_millis() / 1_000;
     if end.is_some_and(|end| i64::try_from(end).is_ok_and(|end| end < now)) {

@@ -102,8 +102,8 @@ impl KeyFile {
         self.looks.iter().any(|(path, before)| look(path) != *before)
     }
 
-    /// Keeps the keys as the files have them. What cannot be read is logged whenever the reason changes, and the
-    /// last keys hold.
+    /// Keeps the keys as the files have them. A failed read is logged whenever its cause changes, and the last keys
+    /// hold.
     pub async fn follow(mut self, identities: Arc<Identities>) {
         let mut trouble = None;
         loop {

@@ -44,7 +44,7 @@ const WORKERS: &[Worker] = &[
     worker("partitions", 3_600_000, "the partitions of the coming months could not be made", |gate| {
         Box::pin(async move { Ok(gate.store.make_partitions().await?) })
     }),
-    // What one replica knows is known to all within two seconds.
+    // Every replica has another's facts within two seconds.
     worker("sharing", 1_000, SHARING, |gate| {
         Box::pin(async move {
             let shared = async {
@@ -59,7 +59,7 @@ const WORKERS: &[Worker] = &[
             shared
         })
     }),
-    // What was read two of these periods ago does not hold any more: a revocation holds within two seconds.
+    // A read of two periods ago does not hold any more: a revocation holds within two seconds.
     worker("credentials", 800, "credentials could not be read, and who shows one is refused", |gate| {
         Box::pin(async move { gate.identities.read_credentials().await })
     }),

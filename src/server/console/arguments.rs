@@ -16,7 +16,7 @@ const MEMBERS: usize = 40;
 /// Characters up to which it is shown which words of a text are other.
 const WORDS: usize = 4_000;
 
-/// Arguments as a list in HTML, and whether all of them are in it. What is no JSON stands as it is.
+/// Arguments as a list in HTML, and true when all of them are in it. Text that is no JSON stands as it is.
 pub(super) fn tree(text: &str) -> (String, bool) {
     let mut html = String::new();
     if text.len() > SHOWN_BYTES {

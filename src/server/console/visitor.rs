@@ -114,7 +114,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
             Ok(known) => {
                 Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.store.now() }))
             }
-            // What they showed holds no more.
+            // Their credential does not hold any more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),
             Err(fault) => Err(fault),
         }

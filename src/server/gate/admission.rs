@@ -322,7 +322,7 @@ impl Drop for AdmissionPermit {
         let next: Vec<Waiter> = std::iter::from_fn(|| queue.next()).collect();
         drop(queue);
         for Waiter { weight, permit, .. } in next {
-            // Whoever has gone gives it back by this.
+            // A waiter that is gone gives it back by this.
             let _ = permit.send(Self { admission: Arc::clone(&self.admission), weight });
         }
     }

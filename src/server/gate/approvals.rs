@@ -52,7 +52,7 @@ pub struct ApproverReply {
 impl Decisions {
     /// The open questions by a look of the last quarter of a second, and not from before `since`.
     pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
-        // Whoever watches, or waits for an answer, is told here that the tenant was suspended meanwhile.
+        // Ends watches and waits here when the tenant was suspended meanwhile.
         self.server.admits(tenant)?;
         let mut known = self.open.0.lock().await;
         known.retain(|_, (looked, _)| self.server.clock.elapsed(*looked) < LOOK_EVERY);

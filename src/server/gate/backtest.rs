@@ -71,7 +71,7 @@ impl Trials {
         self.check.acquire().await.ok()
     }
 
-    /// The turn to judge the calls before one again. Whoever judges holds it, also when nobody waits any more.
+    /// The turn to judge the calls before one again. The judging thread holds it, also when no caller waits any more.
     pub(super) async fn explain(&self, tenant: TenantId) -> Option<FairPermit> {
         self.explain.take(tenant).await
     }
@@ -304,7 +304,7 @@ impl Policies {
         let mut trial = Trial::new(compared, wanted.calls_max.into(), is_more, slot);
         let tell = |trial: &Trial| {
             let judged = trial.seen();
-            // Who has not taken the last ones has no need of another.
+            // A reader that has not taken the last ones needs no other.
             let _ = told.try_send(BacktestTold::Progress { judged, total: judged.max(total) });
         };
         tell(&trial);
@@ -363,7 +363,7 @@ pub(super) fn row(call: StoredCall) -> Option<TraceRow> {
             sha256: call.whole.map(|whole| digest::in_hexadecimal(&whole.sha256)),
             is_cut: call.whole.is_some(),
             is_error: status == OutcomeStatus::Error,
-            // What it was taken for then: other fields of the error than its text are not stored.
+            // The stored failure kind: of the error only its text is stored.
             error_type: call.failure.map(|failure| failure.as_str().to_owned()),
         }),
         _ => None,

@@ -183,8 +183,8 @@ impl Identities {
             return Err(CredentialRejection::Unknown("no token of callgate's was shown"));
         };
         let failed = self.credentials.failures.wait(&self.server.clock, from);
-        // Whoever has failed often takes turns with others who have, and keeps nobody else waiting. What holds is let
-        // in all the same: an address may be that of many.
+        // Addresses with many failures take turns with each other, and keep no others waiting. A valid credential is
+        // let in all the same: many may share an address.
         let (looks, late) = match failed {
             Some(wait) if self.credentials.is_missing(&self.server.clock, shown.id) => {
                 return Err(CredentialRejection::TooMany(wait));
@@ -193,7 +193,7 @@ impl Identities {
             None => (&self.credentials.looks, CredentialRejection::Unchecked),
         };
         let _turn = timeout(LOOK_WAIT, looks.acquire()).await.map_err(|_| late)?;
-        // Who had the turn before may have read it too.
+        // The holder of the turn before may have read it too.
         if let Some(known) = self.by_token(text, from) {
             return known;
         }

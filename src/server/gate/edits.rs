@@ -26,8 +26,8 @@ use callgate_store::DecisionStore;
 
 /// Fields that are named.
 const NAMED_MAX: usize = 20;
-/// The rules whose refusal speaks of the call itself. What is used up, goes round in a loop or is halted may pass, and
-/// is judged when the call is made.
+/// Rules whose refusal concerns the call itself. Budgets, loops and halts may pass, and are judged when the call is
+/// made.
 const OF_ARGUMENTS: [&str; 7] = ["unknown_tool", "schema", "phase", "requires", "same_call", "side_effects", "tier"];
 
 /// Arguments that somebody chooses instead of those that were asked about.
@@ -105,7 +105,7 @@ impl Approvals {
             proposal.request.run = known.and_then(|session| session.run.id.clone());
             engine::evaluate(policy, tree, &shared, &proposal, None, now)
         });
-        // What the call tree has no room for has it when the call is made.
+        // A call tree without room now may have it when the call is made.
         let Ok(judged) = judged.ok_or(NoAnswer::Contention)? else { return Ok(None) };
         let (Evaluation::New(verdict, _) | Evaluation::Replay(verdict)) = judged;
         let refuses = |finding: &Finding| {

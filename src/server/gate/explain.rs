@@ -100,7 +100,7 @@ impl Insight {
             Some(answer) => answer.by.clone(),
             None => self.chosen_by(tenant, session, call_id).await?.and_then(|yes| yes.by),
         };
-        // What is read waits for its turn too: many who ask at once would hold much at once.
+        // The read waits for its turn too: many requests at once would hold much memory at once.
         let turn = self.policies.trials.explain(tenant).await;
         let calls = self.up_to(tenant, &call, &last).await?;
         let explained = spawn_blocking(move || {

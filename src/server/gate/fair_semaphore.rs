@@ -26,7 +26,7 @@ const WAITING_MAX: usize = 256;
 /// Tenants that are remembered before those without anybody at work or waiting are forgotten.
 const TENANTS_MAX: usize = 1_000;
 
-/// So many permits. What a tenant asks for beyond them waits behind its own calls alone.
+/// So many permits. A tenant's requests beyond them wait behind its own alone.
 #[derive(Debug)]
 pub(super) struct FairSemaphore {
     threads: usize,

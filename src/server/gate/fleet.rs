@@ -174,7 +174,7 @@ impl Insight {
     /// [`NoAnswer`] when that cannot be read.
     pub async fn fleet(&self, tenant: TenantId) -> Result<Arc<FleetOverview>, NoAnswer> {
         let shared = Arc::clone(self.fleets.0.lock().get_or_insert_mut(tenant, Shared::default));
-        // Whoever comes while it is read waits for that, and asks nobody.
+        // Single-flight: readers during a read wait for it, and start none.
         let mut kept = shared.lock().await;
         if let Some((fleet, read)) = &kept.answer
             && self.server.clock.elapsed(*read) < SHARED

@@ -184,7 +184,7 @@ impl ToolHealth {
         let mut tools = self.tools.lock();
         for row in rows {
             let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), Known::default);
-            // What was seen since is told first, and comes back with the row.
+            // Newer observations are stored first, and come back with the row.
             if known.untold.is_none() {
                 known.health.shared(row);
             }

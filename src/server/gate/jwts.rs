@@ -58,7 +58,7 @@ impl Identities {
         self.credentials.mapping().map(|mapping| mapping.auth.issuers.clone()).unwrap_or_default()
     }
 
-    /// These are an issuer's keys from now on. What was signed by others holds no more.
+    /// These are an issuer's keys from now on. Tokens signed by others do not hold any more.
     pub fn set_keys(&self, issuer: usize, keys: Keys) {
         let jwts = &self.credentials.jwts;
         let mut all = jwts.keys.lock();

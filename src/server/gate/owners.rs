@@ -105,7 +105,7 @@ impl Decisions {
         let owner = self.store.own(tenant, root, &name).await?;
         let is_theirs = *owner == *name;
         self.server.owners.0.lock().put(key, (Arc::from(owner), self.server.clock.tick()));
-        // Whoever sends it again is told whose it is.
+        // A retry is rejected by the stored owner.
         if is_theirs { Ok(()) } else { Err(NoAnswer::Contention) }
     }
 }

@@ -192,8 +192,8 @@ impl ActivePolicy {
 }
 
 impl ServerState {
-    /// The policy that judges a tenant; the built-in one while that cannot be read. Whoever asks more than once
-    /// while it answers one request may get two.
+    /// The tenant's active policy; the built-in one while that cannot be read. Two calls during one request may return
+    /// two policies.
     #[must_use]
     pub fn policy(&self, tenant: TenantId) -> Arc<Policy> {
         self.policy.of(tenant).unwrap_or_else(|| self.policy.built_in(tenant))
@@ -299,7 +299,7 @@ impl Policies {
         let Some(before) = history.iter().find(|revision| revision.hash != active.hash) else {
             return Ok(ActivationOutcome::Unknown);
         };
-        // Who rolls back means this very activation.
+        // A rollback is meant for this very activation.
         let author = Author { expected: author.expected.or(Some(active.number)), ..*author };
         self.activate_policy(tenant, &before.hash, &author).await
     }

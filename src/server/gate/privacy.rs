@@ -28,7 +28,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const LOOKED_BACK: Duration = Duration::from_secs(60);
 /// For how long a mark is applied again: what was being loaded when it was read has come by then.
 const AGAIN: Duration = Duration::from_secs(5);
-/// For how long marks are kept. Who has not looked for longer forgets all there is in memory.
+/// Time for which marks are kept. A replica that has not read them for longer empties its memory.
 pub(super) const KEPT: Duration = Duration::from_secs(3_600);
 /// Parts that are looked through until it is said how far it has come.
 const TOLD_EVERY: u16 = 16;
@@ -120,8 +120,8 @@ impl Privacy {
         Ok(Forgot { percent: 100, ..forgot })
     }
 
-    /// Forgets somebody: whole call trees, and what has their name beside. Every replica forgets them in memory within
-    /// two seconds. How far it has come is told meanwhile; where nobody listens any more, it ends.
+    /// Forgets a session, an agent or a user: whole call trees, and other rows with their name. Every replica forgets
+    /// them in memory within two seconds. It sends its progress, and ends once the receiver is closed.
     ///
     /// # Errors
     /// [`PrivacyError`]: what was forgotten until then stays forgotten, and the next one goes on.

@@ -160,7 +160,7 @@ impl Insight {
     /// # Errors
     /// [`NoAnswer`]: the rollups are as before.
     pub async fn rebuild_profiles(&self) -> Result<u64, NoAnswer> {
-        // What waits goes to the logistic layer too, which a recount does not touch.
+        // Pending trials go to the logistic layer too, which a recount does not touch.
         self.decisions.learn().await?;
         Ok(self.store.recount_trials().await?)
     }

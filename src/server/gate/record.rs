@@ -50,7 +50,7 @@ impl Decisions {
         let started = self.server.clock.tick();
         self.server.admits_report(tenant, observed.is_some())?;
         let policy = self.server.policy(tenant);
-        // What happened is taken in without a turn: admission control has admitted what it ends.
+        // A report needs no turn: admission control has admitted the call that it ends.
         let is_long = is_long(&report, observed.as_ref());
         let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
         let report = OutcomeReport { observed, ..report };

@@ -111,8 +111,8 @@ impl ServerState {
         self.policy.of(tenant).ok_or(NoAnswer::PolicyUnreadable)
     }
 
-    /// May somebody report in the tenant? A report opens nothing, and ends what was let through before the tenant was
-    /// suspended. What only says that something ran (`is_new`) is a call like any other.
+    /// May a caller report in the tenant? A report opens nothing, and ends a call that was let through before the
+    /// tenant was suspended. A report of a call without a permit (`is_new`) is a call like any other.
     ///
     /// # Errors
     /// [`NoAnswer`]: it is deleted or unknown, or suspended and this is new.
@@ -160,7 +160,7 @@ impl Identities {
         let mut problems = Vec::new();
         for (tenant, active) in &mut known {
             self.know_keys(store, tenant).await?;
-            // What is not served needs no policy, which takes long to compile.
+            // A tenant that is not served needs no policy, which takes long to compile.
             if let Some(active) = active.as_ref().filter(|_| tenant.state == TenantState::Active) {
                 let found = self.policies.follow_policy(store, tenant.id, active).await?;
                 if tenant.id == DEFAULT_TENANT {

@@ -99,7 +99,7 @@ impl Decisions {
                     self.server.metrics.looked_up(was_there);
                     return Ok(self.server.slots.put(tree));
                 }
-                // Whoever loads may also be called off; then somebody else does.
+                // The loading task may be dropped; then another one loads.
                 LoadTurn::Wait(mut other) => {
                     if let Ok(failed) = other.wait_for(Option::is_some).await
                         && let Some(error) = failed.clone()

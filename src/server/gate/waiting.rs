@@ -29,8 +29,8 @@ enum WaitTarget {
 
 impl Decisions {
     /// May these calls of one session run? Where none may yet, and some may later, waits until one of those is judged
-    /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others. Who has
-    /// less time `left` than a judgement would take is told so.
+    /// otherwise, `most` at the longest. Calls that may run are answered at once: they need not wait for the others. A
+    /// caller with less time `left` than a judgement would take is rejected.
     ///
     /// # Errors
     /// [`EvaluateError`]: nothing was decided, or not again.
@@ -68,8 +68,7 @@ impl Decisions {
         }
     }
 
-    /// Waits until one of these has come, or nothing is left of the time; empties them then. Whose tenant is suspended
-    /// meanwhile is told so.
+    /// Waits until one of these has come, or the time is over; empties them then. The suspension of the tenant ends it.
     async fn until_moved(
         &self,
         requests: &[Request],

@@ -48,7 +48,7 @@ pub(super) fn connect(
     // One: while the transport still has a frame to send, answers gather for the next one.
     let (to, answers) = mpsc::channel(1);
     tokio::spawn(async move {
-        // What was read is answered before the server ends.
+        // Requests that were read are answered before the server ends.
         let _owed = stop.owe();
         let limits = v1::StreamLimits { requests: STREAM_REQUESTS_MAX as u32, bytes: STREAM_BYTES_MAX as u64 };
         let first = v1::ConnectResponse { limits: Some(limits), ..Default::default() };

@@ -162,8 +162,8 @@ fn denied(why: &str) -> Response {
     json_of(out)
 }
 
-/// An answer that the host takes for one: what is none becomes a denial. Whether it is about a tool is not looked at,
-/// since the request may be of somebody who may not ask; to another event a denial is an error that the host shows.
+/// An answer that the host takes for one: any other becomes a denial. The event is not read, since the caller may be
+/// unauthorized; to an event without a tool a denial is an error that the host shows.
 pub(super) fn always_an_answer(answer: ServiceResponse) -> ServiceResponse {
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;

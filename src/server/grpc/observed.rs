@@ -69,7 +69,7 @@ struct ObservedBody {
 
 impl ObservedBody {
     fn ends(&mut self, trailers: Option<&HeaderMap>) {
-        // What does not say how it went, nobody knows.
+        // Without a status in the trailers it is unknown.
         self.open.ended(trailers.and_then(|trailers| trailers.get(STATUS)).map_or(Code::Unknown, code));
     }
 }

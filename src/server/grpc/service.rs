@@ -62,8 +62,8 @@ impl GateService {
         within(Box::pin(self.decisions.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
     }
 
-    /// The answer. Who waits can wait elsewhere once the server ends, and is told when their credential holds no more;
-    /// who does not is answered in a moment.
+    /// The answer. A wait ends when the server ends, to go on elsewhere, or when its credential ends; without a wait
+    /// the answer comes in a moment.
     async fn or_elsewhere<T>(
         &self,
         wait: Duration,
@@ -102,7 +102,7 @@ async fn within_more<T>(
     }
 }
 
-/// The time that a caller gives an answer, by its `grpc-timeout`: some digits and a unit. What cannot be read is none.
+/// The time that a caller gives an answer, by its `grpc-timeout`: some digits and a unit. None for an unreadable one.
 pub(super) fn left(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -204,7 +204,7 @@ impl GateService {
             let (session, call_id) = (report.session.clone(), report.call_id.clone());
             let by = Actor { name: HOST_USER.to_owned(), groups: Vec::new(), ..Actor::of(identity, HOST_USER) };
             within(Box::pin(self.approvals.host_approved(identity.tenant, session, call_id, by))).await?;
-            // What is approved is permitted once it is asked for again.
+            // An approved call gets its permit by another Evaluate.
             let call =
                 message.observed_call.clone().map(|call| v1::ToolCall { call_id: message.call_id.clone(), ..call });
             let again = v1::EvaluateRequest { caller: message.caller.clone(), call, ..v1::EvaluateRequest::default() };

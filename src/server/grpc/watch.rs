@@ -77,8 +77,8 @@ impl<T> Default for SharedWatches<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> SharedWatches<T> {
-    /// Tells what `look` finds whenever that `differs`, until nobody listens, a look fails, or the server ends. Whoever
-    /// comes while others watch the same session joins them.
+    /// Sends the result of `look` whenever it `differs`, until the receiver is dropped, a read fails, or the server
+    /// ends. Watchers of the same session share its reads.
     pub(super) fn watch<F>(
         &self,
         session: Key,

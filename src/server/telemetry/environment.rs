@@ -102,7 +102,7 @@ pub(super) fn read(environment: &OtelEnvironment, endpoint: Option<&str>) -> Res
     let mut to = |signal| destination::read(&mut values, signal, base);
     (plan.traces, plan.metrics, plan.logs) = (to(Signal::Traces)?, to(Signal::Metrics)?, to(Signal::Logs)?);
     if !plan.exports() {
-        // Who exports nothing need not hear what else would be done.
+        // Without an export the other warnings are irrelevant.
         plan.warnings = values.warnings;
         return Ok(plan);
     }

@@ -163,7 +163,7 @@ impl Metrics {
             KeyValue::new(names::RPC_STATUS, status),
             KeyValue::new(names::ERROR_TYPE, status),
         ];
-        // Whoever succeeds has no error.
+        // A success has no error label.
         let labels = if status == names::RPC_OK { &labels[..3] } else { &labels[..] };
         self.rpc_duration.record(took.as_secs_f64(), labels);
     }

@@ -219,7 +219,7 @@ fn tls(given: &DestinationTls) -> ClientTlsConfig {
 fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Receiver<()> {
     let (done, finished) = oneshot::channel();
     let thread = std::thread::Builder::new().name("callgate-flush".to_owned()).spawn(move || {
-        // What went wrong was said by the exporter.
+        // The exporter has logged its errors.
         let _ = work();
         let _ = done.send(());
     });

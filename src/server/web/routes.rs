@@ -34,9 +34,9 @@ const METRICS: &str = "/metrics";
 /// The hooks of Claude Code; who answers them is the room of calls.
 pub const CLAUDE_CODE: &str = "/hooks/claude-code";
 
-/// All of them. What is not here is not served.
+/// All routes. Others are not served.
 pub const ROUTES: [RouteAccess; 4] = [
-    // Who asks whether the server runs has no credential, and learns nothing else.
+    // Health checks have no credential, and learn nothing else.
     RouteAccess { path: HEALTH, roles: None },
     RouteAccess { path: READY, roles: None },
     RouteAccess { path: METRICS, roles: Some(&[Role::Operator, Role::Analyst]) },

@@ -97,7 +97,7 @@ impl Webhook {
     }
 }
 
-/// By https, or to this machine. What stands in it is told to nobody: it may be a secret.
+/// By https, or to this machine. Errors never hold its text: it may be a secret.
 fn address(field: &str, text: &str) -> anyhow::Result<()> {
     let Ok(url) = Url::parse(text) else { bail!("{field}: is no URL, such as https://plane.example") };
     let is_safe = url.scheme() == "https" || url.scheme() == "http" && url.host().is_some_and(|host| is_here(&host));

@@ -65,7 +65,7 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
     done.retain(|id| open.iter().any(|question| question.approval_id == *id));
     let is_new =
         |question: &&Question| question.state(now) == QuestionState::Pending && !done.contains(&question.approval_id);
-    // Who waits longest is told of first.
+    // The oldest request is sent first.
     let new: Vec<Question> = open.iter().rev().filter(is_new).cloned().collect();
     if new.is_empty() {
         return Ok(());
@@ -104,7 +104,7 @@ fn wait(attempts: u32) -> Duration {
     Duration::from_secs(doubled.unwrap_or(WAIT_MAX_S).min(WAIT_MAX_S))
 }
 
-/// Tells one question. What goes wrong is told without the address, which may be a secret.
+/// Sends one approval request. Errors do not hold the address, which may be a secret.
 async fn tell(webhook: &Webhook, gate: &Gate, tenant: TenantId, question: &Question) -> Result<(), String> {
     let (risk, because) = gate.approvals.risk(tenant, question);
     let body =

@@ -131,7 +131,7 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
     }
 }
 
-/// Answers, and goes back to the question as it then stands. What is refused is told there too.
+/// Answers, and redirects to the request in its new state. A refused answer shows its error there too.
 async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Answer>) -> Result<Response, PageError> {
     if form.what == "look" {
         return look(&id, &visitor, form).await;
@@ -151,8 +151,7 @@ async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Ans
     Ok((code, Html(page.render()?)).into_response())
 }
 
-/// Shows what other arguments would change, before anybody says yes to them. What is wrong with them is told beside
-/// what was typed.
+/// Shows the changes by edited arguments, before their approval. Their faults stand beside the typed text.
 async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, PageError> {
     let asked = ResolveApprovalRequest { validate_only: true, ..resolution(id, &form)? };
     let told = ApprovalServiceClient::new(visitor.calls.clone()).resolve_approval(asked).await;

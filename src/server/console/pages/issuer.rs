@@ -75,8 +75,8 @@ async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, PageError
     Ok(found)
 }
 
-/// May who is at this URL name that endpoint? Who is elsewhere has nothing to say to what listens on this machine, and
-/// nobody is led to a page in the clear.
+/// May a host at this URL name that endpoint? A remote host may name no endpoint of this machine, and no user is
+/// redirected to a page without TLS.
 fn is_for(url: &str, endpoint: &str) -> bool {
     let here = |url: &Url| url.host().is_some_and(|host| outgoing::is_here(&host));
     let (Ok(url), Ok(endpoint)) = (Url::parse(url), Url::parse(endpoint)) else { return false };
@@ -98,7 +98,7 @@ struct Next {
     next: String,
 }
 
-/// Leads to the issuer. What it is to come back with is made of a secret that the browser keeps meanwhile.
+/// Redirects to the issuer. The state to return with is derived from a secret that the browser keeps meanwhile.
 async fn leave(
     State(console): State<Console>,
     Led(shown): Led,
@@ -196,7 +196,7 @@ async fn back(
         return Err(again());
     }
     let (issuer, way) = issuer(&console, place)?;
-    // What another issuer has led here is not shown to this one.
+    // A redirect by another issuer is not presented to this one.
     if back.iss.is_some_and(|iss| iss != issuer.issuer) {
         return Err(again());
     }

@@ -181,7 +181,7 @@ async fn page(
         if is_part {
             return Ok(now.state.clone());
         }
-        // What is watched may be half a second old, and who looks may just have changed something.
+        // The watched state may be half a second old, and the user may just have changed something.
         let asked = GetSessionStateRequest { session_id: id.clone(), ..GetSessionStateRequest::default() };
         let mut gate = GateServiceClient::new(visitor.calls.clone());
         gate.get_session_state(asked).await.map(|found| found.into_inner().state)
