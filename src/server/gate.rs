@@ -101,7 +101,7 @@ pub fn retry_after_ms(text: &str, now: i64) -> Option<u64> {
 /// Calls of one batch.
 pub const BATCH_MAX: usize = 64;
 
-/// An answer to a question, stored before it is given.
+/// The answer to an Evaluate, stored before it is returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateAnswer {
     /// The verdict in force.

@@ -149,7 +149,7 @@ impl Queue {
         }
         share.waiting -= 1;
         self.waiting -= 1;
-        // Its sender goes, and so it is told.
+        // Its sender is dropped, which notifies it.
         waiters.pop_back().is_some()
     }
 

@@ -22,20 +22,20 @@ use callgate_store::{DecisionStore, StoreError};
 
 /// Interval at which open approval requests are polled while a caller waits.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Open questions that are looked at; of more, the newest.
+/// Open approval requests that are read; of more, the newest.
 pub const OPEN_MAX: usize = 10_000;
 
-/// Open approval requests by tenant, as they were read last: one read serves everybody who waits.
+/// Open approval requests by tenant, as they were read last: one read serves all waiting callers.
 #[derive(Debug, Default)]
 pub(super) struct OpenApprovals(Mutex<BTreeMap<TenantId, LastRead>>);
 
 /// Start and result of the last read.
 type LastRead = (Tick, Arc<[Question]>);
 
-/// A person's answer to a question.
+/// An approver's answer to an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApproverReply {
-    /// The question.
+    /// Id of the approval request.
     pub approval_id: String,
     /// Yes or no.
     pub approve: bool,
@@ -50,7 +50,7 @@ pub struct ApproverReply {
 }
 
 impl Decisions {
-    /// The open questions by a look of the last quarter of a second, and not from before `since`.
+    /// The open approval requests by a read of the last quarter of a second, and not from before `since`.
     pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
         // Ends watches and waits here when the tenant was suspended meanwhile.
         self.server.admits(tenant)?;
@@ -68,7 +68,7 @@ impl Decisions {
 }
 
 impl Approvals {
-    /// The open questions, the newest first, read within the last quarter of a second.
+    /// The open approval requests, the newest first, read within the last quarter of a second.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
@@ -97,7 +97,7 @@ impl Approvals {
         risk::of(question, self.declared(tenant, question).0, &self.route(tenant, question))
     }
 
-    /// One question; none when nobody was asked that.
+    /// One approval request; none for an unknown id.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
@@ -105,11 +105,11 @@ impl Approvals {
         Ok(read_question(&*self.store, tenant, approval_id).await?)
     }
 
-    /// Answers a question; gives it with the answer that holds. The same answer by the same person may be sent again,
-    /// as after an error that leaves open whether it was stored.
+    /// Answers an approval request; returns it with the answer in force. The same answer by the same person may be sent
+    /// again, as after an error that leaves open whether it was stored.
     ///
     /// # Errors
-    /// [`CommandError`]: somebody else was first, or it cannot be answered.
+    /// [`CommandError`]: it has another answer already, or cannot be answered.
     pub async fn resolve(&self, tenant: TenantId, reply: &ApproverReply) -> Result<Question, CommandError> {
         let ApproverReply { approval_id, approve, by, reason, clears, edited } = reply.clone();
         let edited = match edited.filter(|_| approve) {
@@ -155,7 +155,7 @@ impl Approvals {
         }
     }
 
-    /// Takes a question back, in the name of `by`, who asked it; gives it as it then stands. It may be sent again.
+    /// Withdraws an approval request for its requester `by`; returns it in its new state. It may be sent again.
     ///
     /// # Errors
     /// [`CommandError`]: it was answered before, or is not theirs.
@@ -170,7 +170,7 @@ impl Approvals {
         self.conclude(tenant, approval_id, (QuestionState::Withdrawn, by, reason), operation).await
     }
 
-    /// Closes a question: what comes of it, by whom and why.
+    /// Closes an approval request with a state, an actor and a reason.
     async fn conclude(
         &self,
         tenant: TenantId,
@@ -232,8 +232,8 @@ pub(super) async fn read_question(
     Ok(store.questions(tenant, &wanted).await?.pop())
 }
 
-/// A question that was closed before. Closed the same way by the same person, it is the same once more; and withdrawn
-/// is withdrawn, by whomever.
+/// A request that was closed before. The same answer by the same person succeeds again, and so does a withdrawal by any
+/// actor.
 fn as_closed(
     question: Question,
     (state, digest): (QuestionState, Option<ArgsDigest>),

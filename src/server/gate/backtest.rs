@@ -66,7 +66,7 @@ impl Default for Trials {
 }
 
 impl Trials {
-    /// The turn to compile a text that somebody only wants checked.
+    /// The turn to compile a text for a check alone.
     pub(super) async fn check(&self) -> Option<SemaphorePermit<'_>> {
         self.check.acquire().await.ok()
     }
@@ -264,11 +264,11 @@ impl Policies {
         })
     }
 
-    /// Tries a policy on the tenant's stored calls, and tells how far it is. Where nobody listens any more, it ends,
-    /// with nothing.
+    /// Tries a policy on the tenant's stored calls, and sends its progress. It ends without a result once the receiver
+    /// is closed.
     ///
     /// # Errors
-    /// [`BacktestError`]: it has come to nothing.
+    /// [`BacktestError`]: there is no result.
     pub async fn backtest(
         &self,
         tenant: TenantId,

@@ -84,7 +84,7 @@ pub(super) fn judge_all(
                 if let Some(Event::Judged(judged)) = change.events.first() {
                     batch.get_or_insert(judged.batch);
                 }
-                // The last one is seen by nobody.
+                // No proposal follows the last one.
                 if i + 1 < proposals.len() {
                     change.events.iter().for_each(|event| draft.to_mut().apply(event));
                 }

@@ -14,7 +14,7 @@ use callgate_core::{
 };
 
 impl Decisions {
-    /// Does something to a session; tells what was done once it is stored. A phase may be set before the first call.
+    /// Executes a command on a session; returns its event once it is stored. A phase may be set before the first call.
     ///
     /// # Errors
     /// [`CommandError`]: nothing was done.

@@ -32,7 +32,7 @@ const HOLDS: Duration = Duration::from_millis(1_800);
 const UNUSED: Duration = Duration::from_secs(60);
 /// Tokens that are remembered.
 const KNOWN_MAX: usize = 10_000;
-/// Tokens that are read at once because somebody shows them, and how long others wait for that.
+/// Limit on concurrent reads of presented tokens, and the longest wait of others.
 const LOOKS_MAX: usize = 2;
 const LOOK_WAIT: Duration = Duration::from_secs(1);
 /// Ids without a token that are remembered, and how long.
@@ -66,7 +66,7 @@ pub enum CredentialRejection {
     /// The credential does not hold; why is for the log.
     #[error("{0}")]
     Unknown(&'static str),
-    /// Nobody can say now whether it holds.
+    /// It cannot be checked now.
     #[error("credentials cannot be checked: the database is out of reach")]
     Unchecked,
     /// Too many that came from there did not hold: to be tried again after so long.
@@ -153,7 +153,7 @@ impl Credentials {
 }
 
 impl Identities {
-    /// True when nobody is let in without a credential.
+    /// True when a credential is required.
     #[must_use]
     pub fn wants_credentials(&self) -> bool {
         self.credentials.any.load(Ordering::Acquire) || self.credentials.mapping().is_some()
@@ -209,7 +209,7 @@ impl Identities {
         self.credentials.failures.failed(&self.server.clock, from);
     }
 
-    /// Counts a sign-in by an issuer that is begun from there: nobody is known yet, and the issuer is asked.
+    /// Counts a new sign-in by an issuer from this address: the caller is unknown, and the issuer is asked.
     ///
     /// # Errors
     /// [`CredentialRejection::TooMany`].

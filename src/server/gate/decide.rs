@@ -89,13 +89,13 @@ enum Attempt<A, R> {
 pub(super) enum TreeAccess {
     Read,
     Append,
-    /// By a report: once it has lost, nobody else of the tree begins before it.
+    /// By a report: after its first conflict, no other decision on the tree begins before it.
     Report,
 }
 
 impl Decisions {
-    /// Decides on the tree of a session, and stores what was decided. `read` gives what crosses trees; `decide` sees
-    /// the tree while nobody else can change it.
+    /// Decides on the tree of a session, and stores what was decided. `read` returns the shared state; `decide` sees
+    /// the tree under its lock.
     pub(super) async fn decide<B, A, R, F>(
         &self,
         subject: Subject<'_, R>,
@@ -165,7 +165,7 @@ impl Decisions {
         Ok(self.decide(subject, read, says).await?.answer)
     }
 
-    /// The answer, if it holds; what it was decided on is read anew otherwise.
+    /// The answer, if it holds; otherwise its basis is read again.
     async fn settled<A, R>(
         &self,
         subject: &Subject<'_, R>,
@@ -198,7 +198,7 @@ impl Decisions {
         Ok(None)
     }
 
-    /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
+    /// True when no other replica has moved the tree past `version`: an answer without an append holds only then.
     async fn is_current(&self, tenant: TenantId, slot: &Arc<Slot>, version: u64) -> Result<bool, NoAnswer> {
         if !slot.wait_for(version).await {
             return Ok(false);
@@ -210,11 +210,11 @@ impl Decisions {
         Ok(is_it && (stored == version || slot.has_committed(stored)))
     }
 
-    /// A change was not accepted: what it was decided on is read anew.
+    /// A change was a conflict: its basis is read again.
     fn lost<R>(&self, subject: &Subject<'_, R>, slot: &Arc<Slot>, lost: Lost) -> Result<(), NoAnswer> {
         let Subject { tenant, session, .. } = *subject;
         self.server.metrics.conflict(lost.as_str());
-        // Somebody uses a call_id again that its tree has forgotten.
+        // A caller reuses a call_id that its tree has forgotten.
         if lost == Lost::CallId {
             subject.calls.iter().for_each(|call_id| self.server.slots.miss(tenant, slot.root(), session, call_id));
         }

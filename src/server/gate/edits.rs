@@ -30,13 +30,13 @@ const NAMED_MAX: usize = 20;
 /// made.
 const OF_ARGUMENTS: [&str; 7] = ["unknown_tool", "schema", "phase", "requires", "same_call", "side_effects", "tier"];
 
-/// Arguments that somebody chooses instead of those that were asked about.
+/// Edited arguments of an approver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenArguments {
     pub arguments: Json,
-    /// The digest that was seen of them; none where nobody looked before.
+    /// The digest that the approver saw; none without a preview.
     pub seen: Option<ArgsDigest>,
-    /// True where nothing is answered, and only what would be is told.
+    /// True for a preview, which answers nothing.
     pub only_looks: bool,
 }
 
@@ -47,8 +47,7 @@ pub(super) fn reused(verdict: &Verdict) -> Option<&CallRef> {
 }
 
 impl Approvals {
-    /// Arguments that somebody chose for the call of a question, as they would execute; none where they are those that
-    /// were asked about.
+    /// Edited arguments for the call of a request, as they would execute; none where they are the call's own.
     pub(super) async fn choose(
         &self,
         tenant: TenantId,
@@ -71,7 +70,7 @@ impl Approvals {
         if policy.host_may_approve(&proposal.request.tool) {
             return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::AtHost)));
         }
-        // The model is told what is stored, and has to be told all of it.
+        // The model gets the stored arguments, and has to get all of them.
         let left_out = redaction::missing(&proposal.stored, NAMED_MAX);
         if !left_out.is_empty() || proposal.stored != proposal.canonical {
             return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::NotStored(left_out))));
@@ -115,7 +114,7 @@ impl Approvals {
         Ok(verdict.findings.into_iter().find(refuses))
     }
 
-    /// The call that ran with the arguments that were chosen instead of those of a question; none while none has.
+    /// The call that ran with the edited arguments of a request; none while none has.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.

@@ -38,7 +38,7 @@ pub enum NoAnswer {
     /// The tenant's policy is one that this build cannot read, and it has judged by none before.
     #[error("the tenant's active policy cannot be read by this build")]
     PolicyUnreadable,
-    /// A key of the tenant is not on this server, and its values are sealed with it.
+    /// The tenant's values are encrypted with a key that is not on this server.
     #[error("{0}")]
     KeyMissing(String),
     /// An impossible answer of the database: a fault of callgate, or of a change of its tables by hand.

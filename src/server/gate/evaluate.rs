@@ -38,7 +38,7 @@ struct JudgedBatch {
     claims: Vec<Option<Claim>>,
 }
 
-/// True for a question that was not asked before.
+/// True for a new approval request.
 fn asks(verdict: &Verdict) -> bool {
     verdict.decision == Decision::Ask && !verdict.replayed
 }
@@ -254,7 +254,7 @@ impl Decisions {
         edited: Option<&EditedArguments>,
     ) -> Option<ToolResult> {
         let previous = match reused(verdict) {
-            // Without the text the model is told when it was done: still an answer.
+            // Without the text the model gets the time of the call: still an answer.
             Some(call) => {
                 let given = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
                 given.unwrap_or_default()

@@ -125,7 +125,7 @@ impl Insight {
         }
     }
 
-    /// The calls of its tree up to it, itself the last; or why they cannot be told.
+    /// The calls of its tree up to it, itself the last; or the reason why they are unknown.
     async fn up_to(
         &self,
         tenant: TenantId,

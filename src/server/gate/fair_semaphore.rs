@@ -21,7 +21,7 @@ use callgate_core::domain::ids::TenantId;
 
 /// Foreign text of more bytes than this waits for a turn, and is read beside the threads that answer.
 pub(super) const INLINE_BYTES_MAX: usize = 16 * 1024;
-/// Most calls of one tenant with long texts that wait for a turn: more are told that the server is overloaded.
+/// Most calls of one tenant with long texts that wait for a turn: more are shed.
 const WAITING_MAX: usize = 256;
 /// Tenants that are remembered before those without anybody at work or waiting are forgotten.
 const TENANTS_MAX: usize = 1_000;

@@ -27,11 +27,11 @@ use callgate_store::{DecisionsPerMinute, StoreLoad};
 const SHARED: Duration = Duration::from_millis(900);
 /// Interval of reads that scan every call tree.
 const TREES_EVERY: Duration = Duration::from_secs(5);
-/// Minutes that are told of, the one that has only begun among them.
+/// Minutes of an overview, the present one among them.
 pub(super) const MINUTES: i64 = 60;
 /// Longest delay after which a row may become visible: until then each read counts what is before it again.
 pub(super) const LATE_MS: i64 = 10_000;
-/// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
+/// Tenants in the cache; the least recently read one is evicted, and counted again.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 
 type Shared = Arc<tokio::sync::Mutex<CachedFleet>>;
@@ -67,7 +67,7 @@ pub struct PlaneHealth {
     pub revision: u64,
     /// By how many activations that is older than the active one.
     pub behind: u64,
-    /// For how long nobody has confirmed it.
+    /// Time since its last confirmation.
     pub unconfirmed: Duration,
     /// Evaluates that are judged, and that wait for their turn.
     pub judging: usize,
@@ -117,7 +117,7 @@ impl CachedFleet {
     }
 }
 
-/// The beginning of the oldest minute that is told of.
+/// The start of the oldest minute of an overview.
 pub(super) fn first(now: Timestamp) -> Timestamp {
     earlier(floor(now), (MINUTES - 1) * MINUTE_MS)
 }
@@ -155,7 +155,7 @@ impl MinuteSources<'_> {
     }
 }
 
-/// Questions that were open then, and the sessions that waited for them.
+/// Counts of approval requests that were open then, and of their sessions.
 fn open(asked: &[ApprovalLifetime], at: Timestamp) -> (u64, u64) {
     let open: Vec<&ApprovalLifetime> = asked.iter().filter(|one| one.is_open(at)).collect();
     let sessions: BTreeSet<&str> = open.iter().map(|one| one.session.as_str()).collect();

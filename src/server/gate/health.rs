@@ -24,7 +24,7 @@ use callgate_core::{
 
 /// Overlap of two reads of the others' rows, in milliseconds: rows are committed out of order.
 const OVERLAP_MS: i64 = 5_000;
-/// Tools whose health is kept in memory; the one that nobody called for longest is forgotten first.
+/// Tools whose health is kept in memory; the least recently called one is evicted.
 const TOOLS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
 type Key = (TenantId, ToolName);
@@ -193,8 +193,8 @@ impl ToolHealth {
 }
 
 impl Decisions {
-    /// Claims the tool, when the cooldown that `health` tells of is over and nobody finds out yet. When another
-    /// replica was first, `health` says so from then on.
+    /// Claims the tool's probe, when the cooldown in `health` is over and no probe runs. When another replica was
+    /// first, `health` says so from then on.
     pub(super) async fn claim_probe(
         &self,
         tenant: TenantId,
@@ -227,10 +227,10 @@ impl Decisions {
         }
     }
 
-    /// Tells the other replicas how tools fare, and takes over what they have told.
+    /// Shares the health of tools with the other replicas, and applies theirs.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was seen is told the next time.
+    /// [`NoAnswer`]: the observations are shared the next time.
     pub async fn share_health(&self) -> Result<(), NoAnswer> {
         self.give_back_claims().await;
         let untold = self.tools.take_untold();

@@ -74,7 +74,7 @@ impl Insight {
         self.operators.calls(tenant, wanted).await?.ok_or(SessionError::Rejected(SessionUnknown))
     }
 
-    /// A call with everything that is stored of it, and what the model was told when it was refused last.
+    /// A call with all stored data, and the model's response to its last judgement.
     ///
     /// # Errors
     /// [`RecordError`] when there is no such call or it cannot be read.

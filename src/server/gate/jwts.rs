@@ -52,7 +52,7 @@ impl Default for Jwts {
 }
 
 impl Identities {
-    /// Issuers, in whose place [`Identities::set_keys`] is told their keys.
+    /// Issuers, in the order by which [`Identities::set_keys`] takes their keys.
     #[must_use]
     pub fn issuers(&self) -> Vec<Issuer> {
         self.credentials.mapping().map(|mapping| mapping.auth.issuers.clone()).unwrap_or_default()
@@ -73,7 +73,7 @@ impl Identities {
         }
     }
 
-    /// Done once somebody shows a token whose key is not known: its issuer may have new ones.
+    /// Done once a token with an unknown key is presented: its issuer may have new ones.
     pub async fn keys_wanted(&self) {
         self.credentials.jwts.wanted.notified().await;
     }

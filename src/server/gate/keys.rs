@@ -44,8 +44,8 @@ impl Identities {
         self.read_tenants().await.map(drop)
     }
 
-    /// Opens what is stored of a tenant with its keys among these, for who works on a database. Nothing is sealed by it
-    /// that was not before.
+    /// Decrypts a tenant's values with its keys among these, for work on a database. Encryption begins by it for no
+    /// tenant.
     ///
     /// # Errors
     /// [`NoAnswer`]: the tenant cannot be read, or its calls are known by another fingerprint key.
@@ -81,7 +81,7 @@ impl Identities {
         self.store.keyring().names().into_iter().filter(|name| !known.contains(name)).collect()
     }
 
-    /// Takes over how a tenant's values are stored; the first replica that has its keys decides that they are sealed.
+    /// Takes over how a tenant's values are stored; the first replica that has its keys turns encryption on.
     pub(super) async fn know_keys(&self, store: &Store, tenant: &mut Tenant) -> Result<(), NoAnswer> {
         let keyring = self.store.keyring();
         let name = tenant.name.clone();

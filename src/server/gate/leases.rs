@@ -25,11 +25,11 @@ struct RunOut {
 }
 
 impl Decisions {
-    /// Settles as unknown the calls whose lease ran out before `now` and that nobody reported on; gives how many. Of
-    /// several replicas that do so each takes on other trees.
+    /// Settles as unknown the calls without a report whose lease expired before `now`; returns their count. Concurrent
+    /// replicas take different trees.
     ///
     /// # Errors
-    /// [`NoAnswer`] when they cannot be read or settled; whoever looks 20 s later finds them again.
+    /// [`NoAnswer`] when they cannot be read or settled; a run 20 s later finds them again.
     pub async fn expire_leases(self: &Arc<Self>, now: Timestamp) -> Result<usize, NoAnswer> {
         #[cfg(feature = "break-invariants")]
         if callgate_store::is_broken("open") {
@@ -55,7 +55,7 @@ impl Decisions {
             Err(error) => return later(due.tenant, &due.root, error, Vec::new()),
         };
         let looked = slot.advance(|tree| (run_out(tree, now), tree.first_lease_end(), tree.version));
-        // Somebody else's change was refused: whoever looks next finds the tree as it is.
+        // A change was a conflict: the next run finds the tree as it is.
         let Some((run_out, first_end, version)) = looked else { return Ok(Vec::new()) };
         if run_out.is_empty() && version == due.version {
             self.store.put_off(&due, first_end).await?;

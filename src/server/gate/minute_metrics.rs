@@ -37,7 +37,7 @@ impl MinuteMetrics {
         note(minutes.entry(minute).or_default());
     }
 
-    /// A small question to the database, and how long the answer took; none for one that was not answered.
+    /// Records a small query of the database, with its duration; none for one without an answer.
     pub(super) fn answered(&self, now: Timestamp, took: Option<Duration>) {
         self.note(now, |minute| {
             let plane = minute.plane.get_or_insert_default();
@@ -103,7 +103,7 @@ impl Insight {
         Ok(())
     }
 
-    /// Notes how this server stands, and how many tools are left alone.
+    /// Records this replica's load, and the count of open circuit breakers.
     pub(super) fn note_standing(&self, StoreLoad { queued, .. }: &StoreLoad) {
         let now = self.store.now();
         self.server.minute_metrics.loaded(now, self.server.admission.load(), *queued);

@@ -45,16 +45,16 @@ impl Owners {
 /// Reasons to reject work in a session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
-    /// It is somebody else's.
+    /// It has another owner.
     #[error("the session is somebody else's")]
     NotTheirs,
-    /// Nobody can say.
+    /// The owner is unknown now.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
 }
 
 impl Decisions {
-    /// May they work in this session? One whose tree is nobody's yet becomes theirs, if they ask for a call in it.
+    /// May the caller work in this session? A tree without an owner becomes theirs, if they evaluate a call in it.
     ///
     /// # Errors
     /// [`WorkError`]: nothing was done.

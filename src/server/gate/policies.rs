@@ -152,8 +152,8 @@ impl ActivePolicy {
         self.revisions.lock().get(&tenant).is_some_and(|read| read.last >= revision)
     }
 
-    /// Takes over a revision that is newer than the one before: two looks at the store may end in the other order.
-    /// Without a policy, the one before goes on, if there is one. Tells whether it was newer.
+    /// Takes over a revision that is newer than the one before: two reads may end in the other order. Without a policy,
+    /// the one before goes on, if there is one. True when it was newer.
     fn read(&self, tenant: TenantId, revision: u64, policy: Option<Arc<Policy>>) -> bool {
         let mut known = self.revisions.lock();
         let read = known.entry(tenant).or_default();
@@ -312,9 +312,9 @@ impl Policies {
         Ok(stored_policy(&self.operators, tenant, prefix).await?)
     }
 
-    /// Says whether every tenant is judged by its active policy, as a metric; and in the log, again and again, while
-    /// one is not, or while nobody knows. To be called each second, whether or not the active ones could be read. Gives
-    /// whether the alarm is on.
+    /// Reports the tenants that their active policy does not judge: as a metric, and repeatedly in the log, also while
+    /// this is unknown. To be called each second, whether or not the active ones could be read. True while the alarm is
+    /// on.
     pub fn watch_policies(&self) -> bool {
         let (behind, unconfirmed) = (self.server.policy.behind(), self.server.tenants.age(&self.server.clock));
         self.server.metrics.policies(behind, unconfirmed, self.server.policy.judging(DEFAULT_TENANT));

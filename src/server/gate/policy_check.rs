@@ -71,7 +71,7 @@ impl Policies {
     /// Says what is wrong with a text, and what it would do. One text at a time: compiling is work.
     ///
     /// # Errors
-    /// [`NoAnswer`] when nobody can say whether it is stored.
+    /// [`NoAnswer`] when it is unknown whether it is stored.
     pub async fn check_policy(&self, tenant: TenantId, text: &str) -> Result<CheckedPolicy, NoAnswer> {
         let hash = policy::hash(text);
         let compiled = {

@@ -99,7 +99,7 @@ impl Privacy {
     /// Counts the call trees and sessions that [`Privacy::forget`] would delete at this moment.
     ///
     /// # Errors
-    /// [`PrivacyError`]: nobody can say.
+    /// [`PrivacyError`]: the counts are unknown.
     pub async fn would_forget(
         &self,
         tenant: TenantId,
@@ -163,11 +163,11 @@ impl Privacy {
         Ok(Forgot { percent: 100, ..forgot })
     }
 
-    /// Gives out what is stored of somebody, a row after the other. It is in the audit before the first one is given.
-    /// It ends once the receiver is closed.
+    /// Exports the stored data of a session, an agent or a user, row by row. The audit log has it before the first row
+    /// is sent. It ends once the receiver is closed.
     ///
     /// # Errors
-    /// [`PrivacyError`]: some of it was not given.
+    /// [`PrivacyError`]: the export is incomplete.
     pub async fn export(
         &self,
         tenant: TenantId,
@@ -206,7 +206,7 @@ impl Privacy {
         Ok(())
     }
 
-    /// False when nobody takes the rows any more.
+    /// False once the receiver is closed.
     async fn export_place(
         &self,
         tenant: TenantId,
@@ -275,7 +275,7 @@ where
     Ok(step().await?)
 }
 
-/// False when nobody takes them any more.
+/// False once the receiver is closed.
 async fn give(rows: &mpsc::Sender<Row>, all: Vec<Row>) -> bool {
     for row in all {
         if rows.send(row).await.is_err() {
@@ -290,7 +290,7 @@ const fn parts(whom: &Whom) -> u16 {
     if matches!(whom, Whom::Session(_)) { 1 } else { PARTS }
 }
 
-/// Tells how far it has come, now and then; false when nobody listens any more.
+/// Sends the progress now and then; false once the receiver is closed.
 async fn tell(told: &mpsc::Sender<Forgot>, forgot: &mut Forgot, part: u16, whom: &Whom) -> bool {
     let done = u32::from(part) + 1;
     forgot.percent = u8::try_from(done * 99 / u32::from(parts(whom))).unwrap_or(99);

@@ -155,7 +155,7 @@ impl Insight {
         Ok(RetryHistory { days, retries, back_to, self_corrections })
     }
 
-    /// Makes the rollups anew from the calls of the last forty days; gives the number of trials.
+    /// Rebuilds the rollups from the calls of the last forty days; returns the number of trials.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rollups are as before.

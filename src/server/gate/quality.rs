@@ -34,7 +34,7 @@ const WAIT: Duration = Duration::from_millis(200);
 const CHEAP: Duration = Duration::from_millis(50);
 /// but once so many times as long has passed.
 const REST: u32 = 20;
-/// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
+/// Tenants in the cache; the least recently read one is evicted, and counted again.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(100).unwrap();
 /// Names that are no tools.
 pub const UNKNOWN_TOOLS_MAX: usize = 100;
@@ -69,7 +69,7 @@ impl Default for Qualities {
 #[derive(Debug, Default)]
 struct Shared {
     kept: Mutex<CachedHours>,
-    /// Of whoever counts: one at a time.
+    /// The turn to count: one reader at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -87,7 +87,7 @@ struct CachedHours {
 /// A count of the open hours.
 #[derive(Debug, Clone, Copy)]
 struct OpenHours {
-    /// For whoever asked then.
+    /// Time of the request that caused it.
     at: Timestamp,
     began: Tick,
     took: Duration,
@@ -252,7 +252,7 @@ async fn count(
         };
         let Some(hour) = missing else { return Ok(()) };
         let day = hour.div_euclid(HOURS) * HOURS;
-        // A day that nobody called in is known at once.
+        // A day without calls needs no count.
         let is_empty = !insight.store.has_calls(tenant, (begin(day), begin(hour + 1))).await?;
         let counted = match is_empty {
             true => QualityHour::default(),

@@ -44,7 +44,7 @@ impl CallBuckets {
 pub(super) struct QuotaRoom {
     /// No call tree may begin.
     pub(super) no_session: bool,
-    /// No question may be asked.
+    /// No approval request may be made.
     pub(super) no_question: bool,
 }
 

@@ -36,8 +36,7 @@ pub struct RecordAnswer {
 }
 
 impl Decisions {
-    /// Takes in what came of a call. `observed` is what a question about it would have been; it counts for a call that
-    /// nobody asked about.
+    /// Records the outcome of a call. `observed` is the request of its Evaluate, for a call without one.
     ///
     /// # Errors
     /// [`RecordError`]: nothing was stored.

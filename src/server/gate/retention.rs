@@ -32,11 +32,10 @@ impl Privacy {
         Ok(true)
     }
 
-    /// Looks at the clocks that retention goes by, and tells how they stand. To be called each minute, by every
-    /// replica.
+    /// Compares the clocks of retention, and reports their difference. To be called each minute, by every replica.
     ///
     /// # Errors
-    /// [`NoAnswer`]: the clocks are not believed until the next look.
+    /// [`NoAnswer`]: the clocks are not trusted until the next run.
     pub async fn look_at_clocks(&self, (now, server): (Timestamp, Timestamp)) -> Result<Clocks, NoAnswer> {
         let clocks = self.store.look_at_clocks(now, server).await?;
         let held_back = Duration::from_millis(clocks.gap_ms);

@@ -54,8 +54,8 @@ impl Tenants {
         self.0.load().read.map_or(Duration::ZERO, |read| clock.elapsed(read))
     }
 
-    /// True for a tenant of which it is known that it is served at this moment, whatever the database would say: the
-    /// plane's own can be neither suspended nor deleted.
+    /// True for a tenant that is certainly served at this moment, without a read: `default` can be neither suspended
+    /// nor deleted.
     pub(super) fn vouches(&self, tenant: TenantId, clock: &Clock) -> bool {
         tenant == DEFAULT_TENANT || self.0.load().read.is_some_and(|read| clock.elapsed(read) <= VOUCHED)
     }
@@ -70,9 +70,9 @@ pub enum TenantChange {
     Taken,
     /// There is none of that name, or it is deleted.
     Unknown,
-    /// It is the plane's own, which is always served.
+    /// It is `default`, which is always served.
     Own,
-    /// Only what is suspended is deleted.
+    /// Only a suspended tenant is deleted.
     NotSuspended,
 }
 
@@ -86,7 +86,7 @@ impl ServerState {
     /// Is the tenant served? Asked before anything is done for it, and again whenever something takes long.
     ///
     /// # Errors
-    /// [`NoAnswer`]: it is suspended, deleted or unknown, or its values are sealed and its keys are not here.
+    /// [`NoAnswer`]: it is suspended, deleted or unknown, or its values are encrypted and its keys are not here.
     pub fn admits(&self, tenant: TenantId) -> Result<(), NoAnswer> {
         if self.store.keyring().is_locked(tenant) {
             return Err(NoAnswer::KeyMissing("no key of the tenant is on this server".to_owned()));
@@ -137,8 +137,8 @@ impl ServerState {
 }
 
 impl Identities {
-    /// Reads who there is, and which policy is active for each. A tenant is known here once its policy is. Gives what
-    /// is wrong with the policy of the plane's own tenant, when that is new.
+    /// Reads the tenants, and the active policy of each. A tenant is known here once its policy is. Returns the
+    /// problems of the policy of `default`, when they are new.
     ///
     /// # Errors
     /// [`NoAnswer`]: what was known holds.
@@ -175,7 +175,7 @@ impl Identities {
     /// Makes a tenant: known here at once, on every replica within two seconds.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was made, or nobody knows.
+    /// [`NoAnswer`]: it was not created, or the result is unknown.
     pub async fn create_tenant(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<TenantChange, NoAnswer> {
         match self.store.create_tenant(name, quotas, by).await? {
             None => Ok(TenantChange::Taken),
@@ -186,7 +186,7 @@ impl Identities {
     /// Serves a tenant or does not: here at once, on every replica within two seconds.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    /// [`NoAnswer`]: it was not changed, or the result is unknown.
     pub async fn set_tenant_state(
         &self,
         name: &str,
@@ -212,16 +212,16 @@ impl Identities {
     /// Sets what a tenant may use: here at once, on every replica within two seconds.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    /// [`NoAnswer`]: it was not changed, or the result is unknown.
     pub async fn set_tenant_quotas(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<TenantChange, NoAnswer> {
         let changed = self.store.set_tenant_quotas(name, quotas, by).await?;
         self.read_anew(changed.into()).await
     }
 
-    /// Sets how long what a tenant has stored is kept. Months are the plane's: only its own tenant has a term for them.
+    /// Sets a tenant's retention periods. Months belong to the deployment: only `default` has a period for them.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    /// [`NoAnswer`]: it was not changed, or the result is unknown.
     pub async fn set_tenant_terms(&self, name: &str, terms: &Terms, by: &Actor) -> Result<TenantChange, NoAnswer> {
         let changed = self.store.set_tenant_terms(name, terms, by).await?;
         self.read_anew(changed.into()).await

@@ -56,7 +56,7 @@ impl Decisions {
                 _ => None,
             });
             let asked: BTreeSet<String> = asked.collect();
-            // A question that came up while it waited is told.
+            // A new approval request ends the wait.
             if questions.get_or_insert_with(|| asked.clone()).is_superset(&asked) {
                 Box::pin(self.until_moved(&requests, &mut awaited, judged, left)).await?;
             } else {
@@ -99,7 +99,7 @@ impl Decisions {
 
     async fn has_come(&self, request: &Request, awaited: &WaitTarget, judged: Tick) -> Result<bool, NoAnswer> {
         Ok(match awaited {
-            // Nobody answers faster, and whoever waits shares one look.
+            // No approver answers faster, and all waiting callers share one read.
             WaitTarget::Answer(_) if self.server.clock.elapsed(judged) < LOOK_EVERY => false,
             WaitTarget::Answer(question) => !self.is_open(request, question, judged).await?,
             WaitTarget::Pause(pause) => self.server.clock.elapsed(judged) >= *pause,

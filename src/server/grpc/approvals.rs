@@ -39,7 +39,7 @@ pub(super) const EDITED: &str = "edited_arguments_json";
 
 /// All risks, for pages.
 const RISKS: [RiskLevel; 3] = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High];
-/// Pages of questions that are looked at for one answer, where only a group's are wanted.
+/// Pages of requests that are read for one answer, where only a group's are wanted.
 const LOOKS_MAX: usize = 20;
 
 /// The service.
@@ -65,7 +65,7 @@ impl ApprovalService {
             && whom.person.as_ref().is_none_or(|person| route.admits(person, question.asked_at, now))
     }
 
-    /// The open questions by risk: all are read at once, as for whoever watches them.
+    /// The open requests by risk: all are read at once, as for watches.
     async fn by_risk(
         &self,
         tenant: TenantId,
@@ -108,7 +108,7 @@ struct Whom {
     person: Option<Actor>,
 }
 
-/// The risk of a question in a list, as it is ordered there.
+/// A request of a list, with the risk that orders it.
 type RankedRequest = (RiskLevel, Question);
 
 /// Sort key of open requests by risk: the highest first, then the oldest.
@@ -229,12 +229,12 @@ fn edited(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<ChosenArg
     }
 }
 
-/// Questions as they come up, each again when it is answered, is withdrawn or expires.
+/// Watch of approval requests: new ones, and each again when it is answered, withdrawn or expired.
 struct Questions {
     approvals: Arc<Approvals>,
     tenant: TenantId,
     session: Option<SessionId>,
-    /// Those that were told as open, with how many groups may answer and how many have said yes.
+    /// Requests that were sent as open, with the count of groups that may answer, and of approvals.
     open: BTreeMap<String, (usize, usize)>,
 }
 
@@ -250,7 +250,7 @@ impl WatchPoll for Questions {
         let mut told = Vec::new();
         for id in gone {
             let closed = service::within(self.approvals.question(self.tenant, &id)).await?;
-            // Beyond the longest page a question may be open and not listed.
+            // Beyond the longest page a request may be open and not listed.
             if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
             }

@@ -21,7 +21,7 @@ use crate::{
 use callgate_core::domain::identity::{Identity, Role};
 use callgate_net::listener::{Names, Peer};
 
-/// After which time a credential that does not hold is told so, however it was found out.
+/// Time after which an invalid credential is rejected, however it was found out.
 const SLOW: Duration = Duration::from_millis(300);
 /// Error text for a path without a service; people mistype addresses too.
 const NOWHERE: &str = "nothing is served under this path";
@@ -36,7 +36,7 @@ impl Services {
         };
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
         let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
-        // Where other machines can get at it, nobody is let in without a credential.
+        // On an address that other machines can reach, a credential is required.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
         if matches!(shown, PresentedCredential::Nothing | PresentedCredential::Certificate { .. })
             && is_local

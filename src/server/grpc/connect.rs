@@ -35,7 +35,7 @@ pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
 /// Requests that a stream's task begins or ends in a row, before it lets others run: a client with a thousand in flight
-/// stands in nobody's way for longer than some milliseconds.
+/// delays others by no more than some milliseconds.
 const AT_ONCE: usize = 64;
 
 /// Serves a stream until its client has asked for nothing more, or has gone, or the server ends.

@@ -195,7 +195,7 @@ fn file_state(arguments: &mut Json) -> Option<Box<str>> {
     }
 }
 
-/// The tools that somebody offers to a model.
+/// The tools that a caller offers to a model.
 pub(super) fn tools(names: &[String]) -> DecodeResult<Vec<ToolName>> {
     if names.len() > DESCRIBED_MAX {
         return wrong("tools", format!("has {} names; at most {DESCRIBED_MAX} are allowed", names.len()));
@@ -256,7 +256,7 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> DecodeResult<Usage> {
     })
 }
 
-/// A report, and what the request for its call would have been if nobody asked.
+/// A report, with the request of its call if it had no Evaluate.
 pub(super) fn record(
     request: &v1::RecordRequest,
     tenant: TenantId,
@@ -266,7 +266,7 @@ pub(super) fn record(
     let observed = request.observed_call.as_ref();
     let mut observed =
         observed.map(|call| requested(tenant, caller, call, "observed_call", Usage::default())).transpose()?;
-    // A call that nobody asked about stands in for none; what a hook of an earlier release saw, it saw afterwards.
+    // A call without an Evaluate stands in for none; the witness of a hook of an earlier release is from afterwards.
     let seen = observed.as_mut().and_then(|observed| observed.witness.take());
     let seen_after = seen.filter(|_| request.observed_call.as_ref().is_some_and(|call| call.witness.is_empty()));
     let session = SessionId::parse("caller.session_id", &caller.session_id)?;

@@ -38,7 +38,7 @@ pub(super) fn usage(usage: Usage) -> v1::Usage {
     v1::Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros }
 }
 
-/// The share of a limit that is used once it is told unasked.
+/// Used share of a limit from which it is reported unasked, in percent.
 const TOLD_FROM_PERCENT: u64 = 80;
 
 fn is_tight(left: &Left) -> bool {

@@ -1,7 +1,7 @@
 //! `POST /hooks/claude-code`: Claude Code's hooks without a program on the agent's machine.
 //!
-//! The host lets a tool run after every answer but a denial in JSON. So what must not run is denied by that, whatever
-//! stands in the way: a credential that does not hold, a database that is away, a request that nobody can read.
+//! The host lets a tool run after every answer but a denial in JSON. So a call that must not run gets that denial after
+//! any failure: an invalid credential, an unavailable database, an unreadable request.
 
 use std::{collections::BTreeMap, convert::Infallible, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -197,7 +197,7 @@ impl Own<'_> {
         request
     }
 
-    /// A tenant that is not served is told so.
+    /// Rejects a tenant that is not served.
     fn is_served(&self) -> Result<(), Status> {
         self.hooks.approvals.server.admits(self.identity.tenant).map_err(status::gate)
     }

@@ -19,7 +19,7 @@ pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     request.extensions().get::<Arc<Identity>>().cloned().ok_or_else(status::unauthenticated)
 }
 
-/// Lets every request pass as an admin's of this tenant: for whoever has the database.
+/// Lets every request pass as an admin's of this tenant: for holders of the database.
 pub(super) fn admin_of(tenant: TenantId) -> impl Interceptor + Clone {
     let admin = Arc::new(Identity { tenant, ..Identity::local() });
     move |mut request: Request<()>| {

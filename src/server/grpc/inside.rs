@@ -22,7 +22,7 @@ use callgate_proto::BY;
 pub struct Inside(pub(super) Services);
 
 impl Inside {
-    /// As whoever sends a request from this peer, with these headers, and shows this token.
+    /// A client with the peer, headers and token of a request.
     #[must_use]
     pub fn asked_by(&self, peer: Option<Arc<Peer>>, headers: &HeaderMap, bearer: Option<HeaderValue>) -> Insider {
         let forwarded = headers.get_all(FORWARDED).iter().next_back().cloned();

@@ -15,7 +15,7 @@ use crate::telemetry::rpc::ServerCall;
 use callgate_net::clock::{Clock, Tick};
 
 impl Services {
-    /// Tells of the call, and asks for its answer.
+    /// Opens the span of the call, and forwards the request.
     pub(super) fn observe(&self, mut request: wire::Request<Body>) -> ServiceResponse {
         let Some(method) = roles::method(request.uri().path()) else { return self.authenticate(request) };
         let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.0.metrics));
@@ -107,7 +107,7 @@ impl HttpBody for ObservedBody {
     }
 }
 
-/// As OpenTelemetry's conventions for gRPC have it of servers: the other codes tell callers what they did wrong.
+/// True for codes that OpenTelemetry's conventions for gRPC take for errors of a server: the others are the caller's.
 fn is_the_servers_fault(code: Code) -> bool {
     use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
     matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)

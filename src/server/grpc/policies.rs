@@ -97,7 +97,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::ApplyPolicyRequest>,
     ) -> Result<Response<v1::ApplyPolicyResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        // Nobody needs to say who only checks.
+        // A check needs no actor.
         let only_checks = request.get_ref().mode() == v1::ApplyMode::Check;
         let by = if only_checks { Actor::from("") } else { identity::actor(&request)? };
         let message = request.into_inner();

@@ -36,7 +36,7 @@ impl PrivacyService {
     }
 }
 
-/// The service without a server, for whoever has the database: as an admin of this tenant.
+/// The service without a server, for holders of the database: as an admin of this tenant.
 #[must_use]
 pub fn privacy_of(
     privacy: Arc<Privacy>,

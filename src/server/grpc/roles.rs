@@ -48,7 +48,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ListApprovals", PEOPLE),
             ("GetApproval", PEOPLE),
             ("ResolveApproval", &[Approver]),
-            // Takes back the agent's own question; who decides about it denies it.
+            // Withdraws the agent's own request; an approver denies it instead.
             ("WithdrawApproval", &[Agent]),
             ("WatchApprovals", PEOPLE),
         ],
@@ -98,7 +98,7 @@ const CALLGATE: &[(&str, Methods)] = &[
     ("FleetService", &[("GetFleet", PEOPLE)]),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
     ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reseal", ADMIN)]),
-    // Admins of the plane's own tenant, which the service looks at itself.
+    // Admins of the tenant `default`, which the service checks itself.
     (
         "TenantService",
         &[
@@ -130,7 +130,7 @@ pub(super) fn access(path: &str) -> Option<RequiredRole> {
     methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| RequiredRole::Roles(roles))
 }
 
-/// The method at a path as telemetry names it; none for what is not told of: routes, probes, reflection.
+/// The method at a path as telemetry names it; none for routes, probes and reflection.
 pub(super) fn method(path: &str) -> Option<&'static str> {
     static METHODS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
         let of = |(service, methods): &(&str, Methods)| {

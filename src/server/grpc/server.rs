@@ -74,11 +74,11 @@ pub struct GrpcSettings {
     pub pages: Option<Pages>,
 }
 
-/// Makes the pages for people; what they tell and do goes through the services, as whoever looks at them.
+/// Makes the pages of the console, which call the services as their user.
 pub type Pages = fn(Inside, Arc<Identities>) -> axum::Router;
 
-/// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and whoever
-/// else asks is told that the database gives no answer. Gives the listeners back, with what came of it.
+/// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and other
+/// requests are rejected, since the database does not respond. Returns the listeners, with the result of `opened`.
 pub async fn starting<T>(
     listeners: Vec<Listener>,
     settings: &GrpcSettings,
@@ -114,8 +114,8 @@ pub async fn starting<T>(
     (servers.join_all().await, opened)
 }
 
-/// Serves on all of these until `stop` is done. Then health says so, whoever only waits is told, calls in progress are
-/// answered (for ten seconds at most), and what is connected a second later is left.
+/// Serves on all of these until `stop` is done. Then health says so, waits end, calls in progress are answered (for ten
+/// seconds at most), and connections are dropped a second later.
 ///
 /// # Errors
 /// [`ServeError`].
@@ -195,7 +195,7 @@ fn outcome(ended: Result<(), JoinError>) -> Result<(), ServeError> {
     ended.map_or_else(|died| std::panic::resume_unwind(died.into_panic()), Ok)
 }
 
-/// Routes beside those of services; what is neither is for the pages to tell, or is told as gRPC tells it.
+/// Routes beside those of services; other paths go to the pages, or get gRPC's error.
 fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
     let mut routes = Routes::default();
     let router = std::mem::take(routes.axum_router_mut()).merge(web);

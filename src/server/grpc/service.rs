@@ -57,7 +57,7 @@ impl GateService {
 }
 
 impl GateService {
-    /// Refuses who works in somebody else's session.
+    /// Rejects a caller in a session of another owner.
     async fn works_in(&self, identity: &Identity, asked: &call::Request, opens: bool) -> Result<(), Status> {
         within(Box::pin(self.decisions.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
     }

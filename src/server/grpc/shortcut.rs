@@ -18,7 +18,7 @@ use super::{hook_route::is_hook, server::Services, service::left, status, stop::
 pub(super) const OURS: &str = "/callgate.v1.";
 
 /// Longest time until an answer begins: the longest wait that may be asked for, the answer after it, and some for the
-/// message to come in. A method that needs less is told in its own words, and sooner.
+/// message to come in. A method with a shorter limit has its own error, and sooner.
 const BEGINS_WITHIN: Duration = Duration::from_secs(75);
 
 /// Response of a service.

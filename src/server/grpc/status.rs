@@ -63,13 +63,13 @@ pub(super) fn too_large_together() -> Status {
     status(Code::ResourceExhausted, "OVERLOADED", message, Some(CROWDED_RETRY_MIN))
 }
 
-/// Nobody is named as the one who does this.
+/// The request names no actor.
 pub(super) fn caller_unknown(problem: &str) -> Status {
     let message = format!("say who you are: the metadata {BY}, the name of a person or a system, {problem}");
     status(Code::Unauthenticated, "CALLER_UNKNOWN", message, None)
 }
 
-/// Nobody is known who asks. It says the same whatever was wrong.
+/// The caller is unknown. The text is the same for every cause.
 pub(super) fn unauthenticated() -> Status {
     let message = "this server takes callers with a valid credential only: send an API token or a JWT as the metadata \
                    `authorization: Bearer TOKEN`, or connect with a client certificate; why one does not hold is in \
@@ -90,7 +90,7 @@ pub(super) fn agent_refused() -> Status {
     status(Code::PermissionDenied, "AGENT_REFUSED", message, None)
 }
 
-/// From the first token on nobody is let in without one.
+/// From the first token on a credential is required.
 pub(super) fn first_token() -> Status {
     let message = "the first token has to have the role admin, and no end: from then on nobody is let in without a \
                    credential, and nobody else could make another";
@@ -120,7 +120,7 @@ pub(super) fn tell_refused(why: &str, from: Option<IpAddr>) {
     }
 }
 
-/// The server ends while somebody waits.
+/// The server ends during a wait.
 pub(super) fn shutting_down() -> Status {
     let message = "the server is shutting down; send the same request again, to another replica or in a moment";
     status(Code::Unavailable, "SHUTTING_DOWN", message, Some(Duration::from_secs(1)))
@@ -132,7 +132,7 @@ pub(super) fn profile_unknown(tool: &str, kind: &str) -> Status {
     status(Code::NotFound, "PROFILE_UNKNOWN", message, None)
 }
 
-/// No such question to a person.
+/// An unknown approval request.
 pub(super) fn approval_unknown() -> Status {
     status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
 }
@@ -150,7 +150,7 @@ pub(super) fn no_policy_before() -> Status {
     status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
-/// Somebody tries a policy already.
+/// A backtest runs already.
 pub(super) fn backtest_running() -> Status {
     let message = "this server tries a policy on this tenant's stored calls already, and does so one at a time; try \
                    again when that one is done, or cancel it";
@@ -170,7 +170,7 @@ impl Told for BacktestError {
     }
 }
 
-/// Somebody activated another policy meanwhile.
+/// Another policy was activated meanwhile: a conflict.
 pub(super) fn revision_changed(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
     let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
@@ -178,10 +178,10 @@ pub(super) fn revision_changed(active: u64) -> Status {
     Status::with_error_details(Code::Aborted, message, details)
 }
 
-/// Bytes of problems that one answer tells: a status travels in headers, and clients refuse 16 KiB of those.
+/// Longest list of problems in one answer, in bytes: a status travels in headers, and clients refuse 16 KiB of those.
 pub(super) const PROBLEM_BYTES_MAX: usize = 6 << 10;
 
-/// A text is no policy: what is wrong with it, by path, each with its line; the first ones when it is too much.
+/// An invalid policy: its problems by path, each with its line; the first ones when they are too many.
 pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
     let mut details = ErrorDetails::with_error_info("INVALID_POLICY", DOMAIN, HashMap::new());
     let (mut bytes, mut told) = (0, 0);
@@ -209,7 +209,7 @@ pub(super) fn clipped(text: &str) -> String {
 
 /// Conversion of the gate's errors to statuses.
 pub(super) trait Told {
-    /// The documented code and reason, in words for whoever reads the status.
+    /// The documented code and reason, with a text for readers of the status.
     fn told(self) -> Status;
 }
 

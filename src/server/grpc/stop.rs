@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
     ending: watch::Sender<bool>,
-    /// True once the connection ends that somebody waits on.
+    /// True once the connection of a waiting caller ends.
     leaving: Option<watch::Sender<bool>>,
     owed: Arc<AtomicUsize>,
 }

@@ -55,7 +55,7 @@ impl Encoding {
     }
 }
 
-/// Asks a service of gRPC, and tells what it says as Connect does.
+/// Calls a gRPC service, and converts its response to Connect.
 pub(super) async fn answered(
     services: Services,
     request: wire::Request<Body>,
@@ -73,7 +73,7 @@ pub(super) async fn answered(
     Ok(told(response, &method, encoding).await.unwrap_or_else(|wrong| errors::response(&wrong)))
 }
 
-/// The request of gRPC. Its body is read when somebody wants it, which is after the caller is known.
+/// The request of gRPC. Its body is read on demand, which is after authentication.
 fn asked(request: wire::Request<Body>, method: Method, encoding: Encoding) -> Result<wire::Request<Body>, Status> {
     let (mut head, body) = request.into_parts();
     let timeout = head.headers.get(&TIMEOUT).map(grpc_timeout).transpose()?;

@@ -34,8 +34,8 @@ pub(in crate::grpc) fn origin_refused() -> Status {
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }
 
-/// A request to a name that is not this machine's, where nobody needs a credential: a page may have a name of its own
-/// resolve to this machine.
+/// A request to a foreign name, where no credential is required: a page may have a name of its own resolve to this
+/// machine.
 pub(in crate::grpc) fn name_refused() -> Status {
     let message = "ask by an address or as localhost: without credentials no other name of this server is answered";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)

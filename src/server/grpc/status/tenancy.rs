@@ -9,7 +9,7 @@ use super::{DOMAIN, status};
 use crate::gate::TenantChange;
 use callgate_core::domain::tenant::{Quota, TenantState};
 
-/// Tenants are the business of those who run the plane.
+/// Only administrators of the deployment change tenants.
 pub(in crate::grpc) fn not_of_the_plane() -> Status {
     let message = "tenants are made and changed by admins of the tenant `default` alone, which is the plane's own";
     status(Code::PermissionDenied, "NOT_OF_THE_PLANE", message, None)
