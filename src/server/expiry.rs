@@ -17,7 +17,7 @@ const DAY_S: i64 = 86_400;
 /// Time before the end at which it is logged first, in seconds.
 const SAID_FROM_S: i64 = 14 * DAY_S;
 
-/// A certificate that is shown to somebody, in a file that may change.
+/// A certificate of this server or its client, in a file that may change.
 #[derive(Debug)]
 pub(super) struct Shown {
     to: &'static str,

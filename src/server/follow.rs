@@ -102,7 +102,8 @@ impl Follow {
         }
     }
 
-    /// The file's text, if it is new and the file stays as it is; `told` to look, what is known to be bad is new too.
+    /// The file's text, if it is new and the file stays as it is; on a signal (`told`), a text that is known to be bad
+    /// is new too.
     async fn changed(&mut self, told: bool) -> Option<String> {
         let text = self.read(told)?;
         let hash = policy::hash(&text);

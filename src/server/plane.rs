@@ -29,7 +29,7 @@ use callgate_store::{Commit, OpenError, Store, StoreError, StoreSettings};
 const RECOVERY: Duration = Duration::from_secs(30);
 const RECOVERY_STEP: Duration = Duration::from_secs(1);
 
-/// A running plane.
+/// A running server.
 #[derive(Debug)]
 pub struct ServerHandle {
     /// Addresses that it listens on.
@@ -90,7 +90,7 @@ impl ServerHandle {
         self.database.shell()
     }
 
-    /// True when nobody is let in without a credential.
+    /// True when a credential is required.
     pub fn wants_credentials(&self) -> bool {
         self.gate.identities.wants_credentials()
     }
@@ -105,7 +105,7 @@ impl ServerHandle {
         self.gate.server.policy(DEFAULT_TENANT)
     }
 
-    /// Tells somebody of questions to people, from now on.
+    /// Sends approval requests to a webhook, from now on.
     pub(super) fn tell(&mut self, webhook: Webhook) {
         self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
     }
@@ -238,8 +238,8 @@ async fn opened(
     Ok(gate)
 }
 
-/// Takes over who there is, and the active policy of each. Without the plane's own everything would be let through that
-/// it forbids, unless a file replaces it.
+/// Reads the tenants, and the active policy of each. Without that of `default` every call that it forbids would be let
+/// through, unless a file replaces it.
 async fn stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
     let errors = gate.identities.read_tenants().await.context("the tenants and their policies cannot be read")?;
     if errors.is_empty() || has_file {

@@ -32,7 +32,7 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-/// Serves until it is told to stop: Ctrl-C, SIGTERM. A second signal ends at once.
+/// Serves until a signal to stop: Ctrl-C, SIGTERM. A second signal ends at once.
 pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let policy = load_policy(config.policy.as_deref())?;
     current(&config.tls)?;
@@ -131,7 +131,7 @@ fn limits(config: &ServeConfig) -> ConnectionLimits {
     limits.within_open_files()
 }
 
-/// Nobody connects to a server whose certificate has ended, and a start is when somebody looks.
+/// No client connects to a server with an expired certificate, and a start is when an operator looks.
 fn current(config: &TlsConfig) -> anyhow::Result<()> {
     let Some(path) = &config.tls_cert else { return Ok(()) };
     // An unreadable file is reported with the other faults of TLS.

@@ -135,7 +135,7 @@ fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item =
     named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))
 }
 
-/// A key for hashes that also seals values, of whichever tenant: both by what they are.
+/// A key for hashes that also encrypts values, of any tenant: compared by their bytes.
 fn of_two_purposes(
     tenants: &BTreeMap<String, TenantKeySources>,
     keys: &BTreeMap<KeySource, Key>,

@@ -114,10 +114,10 @@ impl WhoForm {
     }
 }
 
-/// Checks who somebody is said to be; `path` is where that is said.
+/// Validates a mapped identity; `path` is its path in the file.
 ///
 /// # Errors
-/// [`Invalid`] with the path of what is wrong.
+/// [`Invalid`] with the path of the fault.
 pub fn who(
     path: &str,
     tenant: String,
@@ -193,7 +193,7 @@ fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
     let keys = if is_url { KeySetSource::Url { url: jwks, ca, bearer } } else { KeySetSource::File(jwks.into()) };
     let rule = |(i, form): (usize, ClaimsForm)| {
         let path = format!("{path}.rules[{i}]");
-        // Else every token of the issuer would be that, whoever's it is.
+        // Else every token of the issuer would match, of any subject.
         if form.claims.is_empty() {
             return Err(Invalid::new(format!("{path}.claims"), "is empty: say which claims a token must have"));
         }

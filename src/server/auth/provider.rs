@@ -14,7 +14,7 @@ static RING: CryptoProvider =
 
 /// To be called before a signature is looked at; once is enough.
 pub(super) fn install() {
-    // Somebody else's stays: it verifies too.
+    // Another provider that is installed stays: it verifies too.
     let _ = RING.install_default();
 }
 

@@ -9,7 +9,7 @@ use callgate_core::domain::{identity::Role, token::Digest};
 
 const PREFIX: &str = "cg";
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Of the id, in bytes and as text: random, so that it tells nothing.
+/// Length of the id, in bytes and as text: random, so that it reveals nothing.
 const ID_BYTES: usize = 8;
 const ID_CHARS: usize = 11;
 const SECRET_BYTES: usize = 32;
@@ -37,7 +37,7 @@ impl std::fmt::Debug for NewToken {
     }
 }
 
-/// A token that somebody shows, well-formed and not yet believed.
+/// A presented token, well-formed and not yet verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown<'a> {
     /// Its public name.

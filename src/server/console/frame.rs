@@ -12,7 +12,7 @@ pub(super) struct Frame {
     pub(super) name: String,
     pub(super) tenant: String,
     pub(super) csrf: String,
-    /// Nobody needs a credential here, so that who is signed in is a name alone.
+    /// No credential is required here, so that the signed-in user is a name alone.
     pub(super) is_open: bool,
     pub(super) links: Vec<NavigationLink>,
 }
@@ -29,7 +29,7 @@ pub(super) struct NavigationLink {
 }
 
 impl Frame {
-    /// For a page of somebody's, below one of [`LINKS`].
+    /// The frame of a user's page, below one of [`LINKS`].
     pub(super) fn new(visitor: &Visitor, at: &'static str, title: impl Into<String>) -> Self {
         let caller = &visitor.known.caller;
         Self {

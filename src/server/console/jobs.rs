@@ -111,7 +111,7 @@ impl Jobs {
         all.insert(job.id.clone(), BacktestJob { number, ..job });
     }
 
-    /// Takes in what is told, until the end.
+    /// Follows the stream to its end.
     async fn follow(&self, id: &str, mut told: Streaming<BacktestPolicyResponse>) -> JobStatus {
         loop {
             match told.message().await {

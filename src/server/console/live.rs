@@ -49,7 +49,7 @@ async fn events(
 ) -> Result<Sse<Events>, PageError> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();
-    // Browsers tell nobody of an event without data.
+    // Browsers dispatch no event without data.
     let ticks =
         IntervalStream::new(tokio::time::interval(TICK)).map(|_| Some(Event::default().event("tick").data("1")));
     let approvals = match visitor.is_one_of(&[Role::Approver, Role::Operator, Role::Analyst]) {

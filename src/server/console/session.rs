@@ -24,8 +24,8 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
-/// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
+/// A session ends after so long without activity. (OWASP's session management cheat sheet has 15 to 30 minutes for the
+/// most valuable data, and an hour or two else; an approver has a page open, and is inactive for long.)
 pub(super) const IDLE: Duration = Duration::from_secs(3_600);
 /// And after so long in any case: a working day.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
@@ -113,8 +113,8 @@ impl Secret {
         text(&self.derived(label))
     }
 
-    /// The header by which a browser keeps it while somebody signs in by the issuer at this place, since when, and
-    /// where they go on then. An issuer's page leads back, so it goes with what other sites lead to.
+    /// The cookie header of a sign-in in progress: secret, place of the issuer, start, and path to go on with. An
+    /// issuer's page leads back, so it is sent on navigation from other sites.
     pub(super) fn of_sign_in(&self, place: usize, at: Timestamp, next: &str) -> Option<HeaderValue> {
         let value = format!("{}.{place}.{}.{}", text(&self.0[..]), at.as_millis(), text(next.as_bytes()));
         let how = format!("Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={}", SIGN_IN.as_secs());
@@ -185,7 +185,7 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
-/// Are they the same, looked at in a time that tells nothing of where they differ?
+/// Are they the same, compared in constant time?
 pub(super) fn same(own: &str, given: &str) -> bool {
     bool::from(own.as_bytes().ct_eq(given.as_bytes()))
 }
@@ -195,7 +195,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Signs somebody in who showed this, and is known for it.
+/// Begins a session for an authenticated credential.
 pub(super) async fn begin(
     identities: &Identities,
     showed: &SignInCredential,

@@ -19,7 +19,7 @@ use callgate_proto::v1::{CallerIdentity, GetCallerRequest, Role, server_service_
 /// Header of requests by pages that refresh themselves: they are no activity of the user.
 pub(super) const LIVE: &str = "callgate-live";
 
-/// Somebody who is signed in.
+/// A signed-in user.
 pub(super) struct Visitor {
     /// Their identity, by their credential.
     pub(super) known: Known,
@@ -51,7 +51,7 @@ impl Shown {
         Self { peer: parts.extensions.get::<Arc<Peer>>().cloned(), headers: parts.headers.clone() }
     }
 
-    /// The services as somebody asks them who showed this.
+    /// The services, called with this credential.
     pub(super) fn calls(&self, console: &Console, showed: &SignInCredential) -> Result<Insider, PageError> {
         let asked_by = |bearer| console.inside.asked_by(self.peer.clone(), &self.headers, bearer);
         let no_text = || PageError::field("the token or name has invalid characters");
@@ -104,7 +104,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let Some(secret) = Secret::shown(&parts.headers, console.identities.store.console_key()) else {
             return Ok(None);
         };
-        // Nobody does anything by a stream that stays open, and comes back by itself.
+        // A stream that stays open, and reconnects by itself, is no activity of the user.
         let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
         let Some(showed) = session::find(&console.identities, &secret, is_active).await? else { return Ok(None) };
         let shown = Shown::of(parts);
@@ -123,7 +123,8 @@ impl OptionalFromRequestParts<Console> for Visitor {
 
 /// The page to come back to after the sign-in.
 pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
-    // A fragment is no page, and neither is where a form goes to: htmx tells that of the one, browsers of the other.
+    // Neither a fragment nor the target of a form is a page: htmx sends the page of the one, browsers that of the
+    // other.
     let of_page = |header: &str| headers.get(header)?.to_str().ok()?.parse::<Uri>().ok();
     let uri = match headers.contains_key("hx-request") {
         true => of_page("hx-current-url"),
@@ -133,7 +134,7 @@ pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
     uri.and_then(|uri| uri.path_and_query().map(ToString::to_string)).unwrap_or_else(|| "/".to_owned())
 }
 
-/// Is this the path of a page here? Nobody is led elsewhere by a link to the sign-in.
+/// Is this the path of a page here? A link to the sign-in redirects to no other site.
 pub(super) fn is_here(path: &str) -> bool {
     let mut chars = path.chars();
     chars.next() == Some('/')

@@ -117,7 +117,7 @@ pub(super) fn amount(dimension: BudgetDimension, amount: u64) -> String {
     }
 }
 
-/// A span of time as people say it; empty where nobody knows.
+/// A span of time in words; empty where it is unknown.
 pub(super) fn span(span: Option<&Duration>) -> String {
     let ms = |span: &Duration| {
         let seconds = u64::try_from(span.seconds).unwrap_or(0);

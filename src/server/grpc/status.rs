@@ -328,7 +328,8 @@ impl Told for NoAnswer {
     }
 }
 
-/// Callers who were told this since the log last said so, if it is to say so now: when the database is away, all are.
+/// Counts an error; returns the count since its last log line, when the next is due: without a database all callers get
+/// it.
 fn seldom(reason: &'static str) -> Option<u64> {
     static TOLD: Mutex<BTreeMap<&str, LogLimiter>> = Mutex::new(BTreeMap::new());
     TOLD.lock().entry(reason).or_default().happened(&Clock::System)

@@ -87,7 +87,7 @@ pub(super) fn start() -> (Arc<LogQueue>, LogWriter) {
     (Arc::clone(&queue), LogWriter { watch, queue, ended })
 }
 
-/// Says how many were lost beside those that were told.
+/// Logs how many lines were lost since the last report.
 fn tell(all: usize, told: usize) -> usize {
     if all > told {
         let lost = all - told;

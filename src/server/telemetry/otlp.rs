@@ -40,7 +40,7 @@ use super::{
 
 /// Longest time to send what is left at the end.
 const FLUSH_MAX: Duration = Duration::from_millis(1_500);
-/// After that, longest time for the exporters to notice that nobody waits.
+/// After that, longest time for the exporters to notice the hang-up.
 const HANG_UP_MAX: Duration = Duration::from_millis(500);
 
 /// The exporters at work.
@@ -236,7 +236,7 @@ pub(super) fn resource() -> Resource {
     if given.get(&Key::from_static_str(names::SERVICE_INSTANCE_ID)).is_none() {
         ours.push(KeyValue::new(names::SERVICE_INSTANCE_ID, INSTANCE.as_str()));
     }
-    // The SDK names a service by its program where nobody does.
+    // The SDK names a service without a name by its program.
     let name = given.get(&Key::from_static_str(names::SERVICE_NAME)).map(|name| name.to_string());
     if name.is_none_or(|name| name.is_empty() || name.starts_with("unknown_service")) {
         ours.push(KeyValue::new(names::SERVICE_NAME, names::SERVICE));

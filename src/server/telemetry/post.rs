@@ -43,7 +43,7 @@ pub(super) struct CollectorClient {
 }
 
 impl CollectorClient {
-    /// A way to `destination` that sends on `runtime`; `cause` is told why it fails.
+    /// A client for `destination` that sends on `runtime`; `cause` gets the cause of a failure.
     pub(super) fn new(destination: &Destination, runtime: Handle, cause: Cause) -> Result<Self, String> {
         let tls = destination.tls.as_ref();
         let identity = tls.and_then(|tls| tls.identity.as_ref());

@@ -8,10 +8,10 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 pub struct Scrape(Registry);
 
 impl Scrape {
-    /// The form in which it is told.
+    /// Content type of the response.
     pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-    /// All figures.
+    /// All metrics.
     ///
     /// # Errors
     /// A figure that has no such form.

@@ -80,7 +80,7 @@ pub enum TelemetryError {
         /// The fault and its fix.
         why: String,
     },
-    /// The figures cannot be told.
+    /// The metrics cannot be served.
     #[error("metrics cannot be served at /metrics: {0}")]
     Scrape(String),
     /// Exporters need one to send with.
@@ -137,8 +137,8 @@ impl Telemetry {
         self.scrape.clone()
     }
 
-    /// Sends what is left to the collector, within two seconds, and writes the lines that wait, within one; what nobody
-    /// takes by then is lost.
+    /// Sends what is left to the collector, within two seconds, and writes the waiting lines, within one; the rest is
+    /// lost.
     pub async fn shutdown(self) {
         if let Some(otlp) = self.otlp {
             otlp.shutdown().await;
@@ -193,8 +193,8 @@ where
         let spans = traces.map(|traces| spans_to(traces.tracer(names::SERVICE)));
         Box::new(Registry::default().with(spans).with(lines).with(records))
     } else {
-        // Here the filters stand over everything: where they stand over the lines alone, spans that nobody wants are
-        // made all the same.
+        // Here the filters stand over everything: where they stand over the lines alone, unwanted spans are made all
+        // the same.
         Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
     let share = plan.traced_per_second.map(|calls| Arc::new(SampleShare::of(calls)));

@@ -20,7 +20,7 @@ const VALUES: u64 = 1 << 56;
 #[derive(Debug)]
 pub(super) struct SampleShare {
     per_second: u64,
-    /// Calls of this second that somebody wants traced, and those of them that are.
+    /// Calls of this second that the sampler keeps, and those of them that are traced.
     wanted: AtomicU64,
     kept: AtomicU64,
     /// Traces with smaller random bits are kept.
@@ -53,7 +53,7 @@ impl SampleShare {
         self.per_second
     }
 
-    /// Tells how much is kept, for as long as `provider` is there.
+    /// Observes the share, for as long as `provider` is there.
     pub(super) fn observe(self: Arc<Self>, provider: &dyn MeterProvider) {
         let meter = provider.meter(names::SERVICE);
         let gauge = meter.f64_observable_gauge(names::METRIC_TRACE_SHARE).with_unit("1");

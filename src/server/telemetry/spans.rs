@@ -17,14 +17,14 @@ macro_rules! declared {
 }
 
 /// The span of one Evaluate, below the caller's if `headers` name one, as they do for a request on a stream; else below
-/// the current one, that of the call of the service. Instrument the gate's work with it, so that it
-/// is the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
+/// the current one, that of the call of the service. Instrument the gate's work with it, so that it is the current span
+/// when [`evaluated`](super::verdict::evaluated) gets the verdict.
 #[must_use]
 pub fn evaluate_span(headers: &HeaderMap) -> TraceContext {
     TraceContext::below(headers, open_evaluate)
 }
 
-/// The span of many Evaluates in one request. Each verdict told inside it gets a span of its own below it.
+/// The span of many Evaluates in one request. Each verdict inside it gets a span of its own below it.
 #[must_use]
 pub fn batch_span(headers: &HeaderMap) -> TraceContext {
     TraceContext::below(headers, || info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "internal"))

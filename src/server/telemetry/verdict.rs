@@ -86,9 +86,9 @@ macro_rules! report_line {
     };
 }
 
-/// Says a decision, once, and puts it on the current Evaluate's span. `waits` is how often the same call was told to
-/// wait before. `window` is read for a broken loop only: the session's last calls, newest first, as fingerprint and
-/// result digest; its first 30 are said.
+/// Logs a decision, once, and records it on the current Evaluate's span. `waits` is the count of former `WAIT`s of the
+/// same call. `window` is read for a broken loop only: the session's last calls, newest first, as fingerprint and
+/// result digest; its first 30 are logged.
 pub fn evaluated(
     verdict: &Verdict,
     proposal: &Proposal,

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use callgate_core::domain::{call::Request, finding::Decision, verdict::Verdict};
 
-/// Calls that wait and are counted; of more, those that were told longest ago are forgotten.
+/// Limit on counted calls; the least recently seen ones are evicted.
 const WAITING_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("some");
 
-/// The calls that were told to wait. A call is known by a hash: two of the same would share their count.
+/// Counts of `WAIT`s by call. A call is identified by a hash: two of the same would share their count.
 #[derive(Debug)]
 pub struct WaitTracker {
     told: Mutex<LruCache<u64, u32>>,

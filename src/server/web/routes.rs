@@ -86,7 +86,7 @@ pub struct RouteSources {
 pub enum Readiness {
     /// They are.
     Ready,
-    /// Nobody has looked yet.
+    /// It is not checked yet.
     Starting,
     /// Nothing can be stored now.
     Unstored,
@@ -111,7 +111,7 @@ pub fn router(sources: RouteSources) -> Router {
     Router::new().route(METRICS, get(metrics)).with_state(sources.clone()).merge(starting(sources))
 }
 
-/// Those that tell how the server is; what else is asked is for the caller to answer.
+/// Routes for health and readiness; the caller of this function adds the others.
 pub fn starting(sources: RouteSources) -> Router {
     Router::new()
         .route(HEALTH, get(async || text(StatusCode::OK, "ok\n".to_owned())))
@@ -119,8 +119,8 @@ pub fn starting(sources: RouteSources) -> Router {
         .with_state(sources)
 }
 
-/// The same for whoever watches over servers, on a listener of its own that asks for no credential of callgate's, so
-/// that it needs no database: with a token for `/metrics`, where one is given.
+/// The same for monitoring, on a listener of its own that requires no credential of callgate's, so that it needs no
+/// database: with a token for `/metrics`, where one is given.
 pub fn operations(sources: RouteSources, token: Option<Arc<str>>, is_open: bool) -> Router {
     let figures = move |State(sources): State<RouteSources>, request: Request| {
         let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());

@@ -18,7 +18,7 @@ use callgate_proto::v1::{
 
 /// Its link.
 pub(super) const PATH: &str = "/approvals";
-/// Questions on one page.
+/// Requests on one page.
 const PAGE: u32 = 25;
 /// Characters of arguments in a line.
 const LINE: usize = 160;
@@ -33,7 +33,7 @@ pub(super) fn router() -> Router<Console> {
 pub(super) struct Place {
     /// Empty for the open ones, `all` for all.
     state: String,
-    /// `mine` for those that whoever looks may answer, by their groups.
+    /// `mine` for those that the user may answer, by their groups.
     whose: String,
     session: String,
     after: String,
@@ -100,7 +100,7 @@ impl Page {
     }
 }
 
-/// A question in the list.
+/// A request in the list.
 struct Row {
     question: Approval,
     risk: Option<RiskBadge>,

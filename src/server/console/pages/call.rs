@@ -58,7 +58,7 @@ struct Page {
     form: Settling,
 }
 
-/// The part that is asked for when somebody wants to know of each rule.
+/// The part with the explanation of each rule, loaded on demand.
 #[derive(Template)]
 #[template(path = "call.html", block = "rules")]
 struct Rules {

@@ -14,7 +14,7 @@ use callgate_proto::v1::{Approval, ApprovalState};
 /// Fields that are named.
 const NAMED_MAX: usize = 20;
 
-/// Arguments that somebody chose, held against those that were asked about.
+/// Edited arguments, compared with the call's own.
 pub(super) struct Chosen {
     pub(super) json: String,
     pub(super) digest: String,

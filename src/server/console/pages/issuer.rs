@@ -171,7 +171,7 @@ struct Page {
     next: String,
 }
 
-/// Somebody whom an issuer has led here.
+/// A browser during sign-in by an issuer.
 struct Led(Shown);
 
 impl FromRequestParts<Console> for Led {

@@ -32,7 +32,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list)).route("/learning/{tool}/{kind}", get(one))
 }
 
-/// A profile, and how it is told.
+/// A profile as a row of the list.
 struct Row {
     profile: RetryProfile,
     kind: String,

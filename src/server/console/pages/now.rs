@@ -109,7 +109,7 @@ async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -
     let is_part = asked.part == "live";
     let visitor = match visitor {
         Ok(visitor) => visitor,
-        // The page is there already, and of somebody who was known a second ago: it stays, says so, and asks again.
+        // The page is loaded already, and its user was known a second ago: it stays, shows the error, and polls again.
         Err(PageError::Told { code: StatusCode::SERVICE_UNAVAILABLE, message, .. }) if is_part => {
             return Ok(Html(Part { now: Now::unknown(&message) }.render()?).into_response());
         }
@@ -125,7 +125,7 @@ async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -
     let fleet = FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await;
     let now = match fleet {
         Ok(fleet) => Now::of(&frame, fleet.into_inner().fleet.unwrap_or_default()),
-        // In the night it matters more than anything that this is told, and asked again.
+        // An outage at night has to be visible on the page, which polls again.
         Err(status) if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted) => {
             Now::unknown(status.message())
         }

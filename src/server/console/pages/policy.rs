@@ -152,7 +152,7 @@ async fn checked(visitor: &Visitor, text: String) -> Result<Checked, PageError> 
     Ok(Checked { text, found })
 }
 
-/// The page where somebody is who wanted to do something with a text, or with a stored policy, and could not.
+/// The page after a refused action on a text, or on a stored policy.
 pub(super) async fn refused(
     console: &Console,
     visitor: &Visitor,

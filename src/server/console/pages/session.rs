@@ -244,7 +244,7 @@ async fn page(
     Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
 }
 
-/// Open questions of the session, and of those whose calls are shown.
+/// Open requests of the session, and of sessions whose calls are shown.
 async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<Vec<Approval>, PageError> {
     let waits = |call: &&CallEntry| call.decision() == Decision::Ask;
     let mut asking: Vec<&str> = calls.iter().filter(waits).map(|call| call.session_id.as_str()).chain([id]).collect();

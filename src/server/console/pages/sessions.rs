@@ -266,7 +266,7 @@ impl Halting {
             "halt" => {
                 let what = HaltRequest { scope, name: name.clone(), reason };
                 sessions.halt(what).await?;
-                // A name that is misspelt stops nothing, and whoever pulls the switch should know.
+                // A misspelt name halts nothing, and the operator should know.
                 let asked = GetSessionStateRequest { session_id: name, last_calls: 1, summary_tokens: 0 };
                 let mut gate = GateServiceClient::new(visitor.calls.clone());
                 let is_unknown = scope == HaltScope::Session as i32

@@ -41,10 +41,10 @@ struct Page<'a> {
 struct Way {
     #[serde(default)]
     next: String,
-    /// A form was sent when nobody was signed in any more.
+    /// A form was sent after the end of the session.
     #[serde(default)]
     unsent: String,
-    /// Somebody who is signed in wants to be so as somebody else.
+    /// A signed-in user wants to sign in as another one.
     #[serde(default)]
     anew: String,
 }
@@ -164,7 +164,7 @@ async fn sign_in(
         }
     };
     let secret = session::begin(&console.identities, &showed, &known).await?;
-    // The browser forgets who was signed in before, so nobody shall be by what it kept.
+    // The browser drops the cookie of the session before, so that session ends too.
     if let Ok(Some(before)) = before
         && let Err(error) = session::end(&console.identities, &before.secret, &before.known).await
     {

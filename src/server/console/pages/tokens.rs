@@ -45,7 +45,7 @@ struct Page {
 struct Row {
     token: Token,
     roles: Vec<&'static str>,
-    /// It lets nobody in any more.
+    /// It is not valid any more.
     has_ended: bool,
     /// For how long one in its place holds; none for ever.
     days: Option<i64>,
@@ -120,7 +120,7 @@ struct Told {
     form: Change,
 }
 
-/// The answer is the page itself: a new token is told once, and nowhere kept.
+/// The answer is the page itself: a new token is shown once, and not stored.
 async fn change(FormPost { visitor, form }: FormPost<Change>) -> Result<Html<String>, PageError> {
     let told = match made(&visitor, &form).await {
         Ok(told) => told,

@@ -165,7 +165,7 @@ fn exported(values: &mut Values<'_>, signal: Signal) -> Option<bool> {
     let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_ascii_uppercase());
     let mut names = values.text(&name)?.split(',').map(str::trim).filter(|name| !name.is_empty());
     let (otlp, others): (Vec<_>, Vec<_>) = names.by_ref().partition(|name| *name == "otlp");
-    // Figures are told at /metrics in any case.
+    // Metrics are served at /metrics in any case.
     let is_done = |other: &&str| *other == "none" || (*other == "prometheus" && matches!(signal, Signal::Metrics));
     if !others.iter().all(is_done) {
         values.ignored(&name, "callgate exports by otlp, or none");

@@ -145,13 +145,13 @@ impl Metrics {
         self.plane.admission_wait.record(waited.as_secs_f64(), &[]);
     }
 
-    /// An Evaluate was told at once that the server is overloaded.
+    /// An Evaluate was shed.
     pub fn turned_away(&self) {
         self.plane.turned_away.add(1, &[]);
     }
 
-    /// By how many activations the policy that judges is older than the active one, how long ago that was read, and
-    /// which one judges the plane's own tenant.
+    /// Records the lag of the judging policy behind the active one, in activations, the age of the last read, and the
+    /// revision that judges `default`.
     pub fn policies(&self, behind: u64, unconfirmed: Duration, revision: u64) {
         self.plane.policy_behind.record(behind, &[]);
         self.plane.policy_unconfirmed.record(unconfirmed.as_secs_f64(), &[]);
@@ -181,7 +181,7 @@ impl Metrics {
         self.plane.approvals_oldest.record(oldest.as_secs_f64(), &[]);
     }
 
-    /// A person answered a question, or who asked it took it back, after `waited_ms`.
+    /// An approval request was answered or withdrawn after `waited_ms`.
     pub fn answered(&self, state: QuestionState, waited_ms: u64) {
         let labels = [KeyValue::new(names::ANSWER, state.as_str())];
         self.plane.approvals_wait.record(Duration::from_millis(waited_ms).as_secs_f64(), &labels);

@@ -5,7 +5,7 @@ use tokio::runtime::Handle;
 
 use super::super::names;
 
-/// Tells what this process and its runtime take up, for as long as `provider` is there.
+/// Observes the resources of this process and its runtime, for as long as `provider` is there.
 pub(in crate::telemetry) fn observe(provider: &dyn MeterProvider) {
     let meter = provider.meter(names::SERVICE);
     #[cfg(target_os = "linux")]

@@ -11,14 +11,14 @@ use callgate_proto::{
     v1::{Decision, Fleet, HaltScope, PlaneHealth},
 };
 
-/// An open question that nobody has answered for so long has been overlooked, in milliseconds.
+/// Age from which an open request counts as overlooked, in milliseconds.
 const OVERLOOKED_MS: i64 = 300_000;
-/// For how long a server may go without word of the active policy before somebody should look, in milliseconds.
+/// Time without confirmation of the active policy from which the card warns, in milliseconds.
 const UNCONFIRMED_MS: u64 = 10_000;
 /// From how many calls in a minute on it means something that most of them are refused.
 const MANY: u64 = 20;
 
-/// Decisions, in the order in which they are told.
+/// Decisions, in their order on the page.
 const DECISIONS: [(Decision, &str); 6] = [
     (Decision::Allow, "ALLOW"),
     (Decision::Ask, "ASK"),
@@ -74,7 +74,7 @@ impl Card {
         Self { link: path.map(|path| (path, text)), ..self }
     }
 
-    /// In the sentence that says what needs somebody.
+    /// Text for the list of items that need attention.
     pub(super) fn need(&self) -> String {
         format!("{}: {}", self.title.to_lowercase(), self.figure)
     }

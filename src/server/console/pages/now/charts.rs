@@ -26,7 +26,7 @@ pub(super) struct Chart {
     is_rare: bool,
 }
 
-/// A line of a chart. A dash tells apart what colours alone would not.
+/// A line of a chart. A dash distinguishes lines where colours alone would not.
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) colour: &'static str,
@@ -54,7 +54,7 @@ pub(super) struct Row {
 pub(super) struct Hour {
     pub(super) charts: Vec<&'static Chart>,
     pub(super) rows: Vec<Row>,
-    /// Since when this server has seen what no row tells, where that is not all of the hour.
+    /// Start of this server's own samples, where they do not cover the hour.
     since: Option<String>,
     /// Savings are not counted to the end of the hour yet.
     is_behind: bool,
