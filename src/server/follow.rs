@@ -102,8 +102,7 @@ impl Follow {
         }
     }
 
-    /// The file's text, if it is new and the file stays as it is; on a signal (`told`), a text that is known to be bad
-    /// is new too.
+    /// The file's text, if it is new and the file is stable; on a signal (`told`), a known bad text is new too.
     async fn changed(&mut self, told: bool) -> Option<String> {
         let text = self.read(told)?;
         let hash = policy::hash(&text);

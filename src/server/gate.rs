@@ -160,7 +160,7 @@ pub struct Policies {
     trials: Trials,
 }
 
-/// Approval requests: who is asked, how they are answered, and who is notified of them.
+/// Approval requests: routes, answers and notifications.
 #[derive(Debug)]
 pub struct Approvals {
     pub(crate) server: Arc<ServerState>,
@@ -182,7 +182,7 @@ pub struct Identities {
     key_problems: KeyProblems,
 }
 
-/// Forgetting, export, retention and re-encryption of what is stored, and its audit.
+/// Forgetting, export, retention and re-encryption of stored data, and the audit log.
 #[derive(Debug)]
 pub struct Privacy {
     server: Arc<ServerState>,
@@ -222,7 +222,7 @@ pub struct Gate {
     pub approvals: Arc<Approvals>,
     /// Credentials and tenants.
     pub identities: Arc<Identities>,
-    /// Forgetting, export and retention of stored data.
+    /// Forgetting, export, retention and re-encryption.
     pub privacy: Arc<Privacy>,
     /// Reads for operators.
     pub insight: Arc<Insight>,
@@ -284,7 +284,7 @@ impl Gate {
         }
     }
 
-    /// Writes what is on its way and closes the store.
+    /// Writes the queued changes and closes the store.
     pub async fn close(&self) {
         self.store.close().await;
     }

@@ -123,8 +123,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
 
 /// The page to come back to after the sign-in.
 pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
-    // Neither a fragment nor the target of a form is a page: htmx sends the page of the one, browsers that of the
-    // other.
+    // Neither a fragment nor a form's target is a page: htmx sends the page of the one, browsers that of the other.
     let of_page = |header: &str| headers.get(header)?.to_str().ok()?.parse::<Uri>().ok();
     let uri = match headers.contains_key("hx-request") {
         true => of_page("hx-current-url"),

@@ -25,13 +25,13 @@ use crate::telemetry::Metrics;
 use callgate_core::domain::ids::{SessionId, TenantId};
 use callgate_net::clock::{Clock, LogLimiter, Tick};
 
-/// Most at work: what one batch of the writer takes. More would not be written sooner.
+/// Limit of Evaluates at work: one batch of the writer. More would not be written sooner.
 const WORKING_MAX: usize = 512;
 /// Fewest at work, however slow the database is: below it, commits are shared by too few to be worth their cost.
 const WORKING_MIN: usize = 64;
 /// Mean time of an Evaluate at work above which fewer are admitted: an agent notices more.
 const WORK: Duration = Duration::from_millis(100);
-/// Longest wait in the queue: the pause that a shed caller is told. Coming back would be no faster.
+/// Longest wait in the queue: the retry delay of a shed caller. A retry would be no faster.
 const WAIT: Duration = Duration::from_millis(500);
 /// Most that wait, whatever the rate, which is not known at first: what is answered meanwhile at the highest. The tree
 /// with the most makes room.
@@ -105,7 +105,7 @@ struct Queue {
     next: u64,
     /// Answered in a second, while requests are queued.
     rate: Option<f64>,
-    /// Since when it is measured, and how many were answered since.
+    /// Start of the measurement, and the count of answers since.
     since: Tick,
     answered: usize,
     shed: LogLimiter,
@@ -215,7 +215,7 @@ impl Queue {
         (self.since, self.answered) = (clock.tick(), 0);
     }
 
-    /// So many were answered. The limit goes halfway to what the rate asks for, so that one odd window moves it little.
+    /// So many were answered. The limit goes halfway to the one by the rate, so that one odd window moves it little.
     fn answered(&mut self, count: usize, clock: &Clock) {
         self.working -= count;
         self.answered += count;

@@ -136,8 +136,8 @@ impl Approvals {
         self.conclude(tenant, &reply.approval_id, (state, by, reason), operation).await
     }
 
-    /// Answers with yes what a call waits for, as the user of the agent's host has, where the policy lets them. A call
-    /// that does not wait, or is not theirs to answer, stays as it is.
+    /// Approves a waiting call for the user of the agent's host, where the policy lets them. A call that does not wait,
+    /// or is not theirs to answer, stays as it is.
     ///
     /// # Errors
     /// [`NoAnswer`] when it is not known whether that was stored.
@@ -211,7 +211,7 @@ impl Approvals {
                 Ok(Question { resolution, edited, ..question })
             }
             Err(GateError::Rejected(rejection)) => {
-                // The call tree remembers a call only as it stands; who answered it is in its past.
+                // The call tree holds only a call's present state; its approver is in its past.
                 match read_question(&*self.store, tenant, approval_id).await? {
                     Some(question) if question.resolution.is_some() => as_closed(question, (state, digest), &by.name),
                     Some(question) if rejection == CommandRejection::SaidBefore => Ok(question),

@@ -43,7 +43,7 @@ const EXAMPLES: usize = 3;
 /// Longest pause between two parts. It is as long as the part took, so that at most half of one core and of one
 /// connection goes into it.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Pause while agents wait for admission, and how often in a row: it goes on then, however busy it is.
+/// Pause while agents wait for admission, and most pauses in a row: it goes on then, however busy it is.
 const BUSY: Duration = Duration::from_millis(200);
 const BUSY_MAX: u32 = 50;
 /// Interval of progress reports.
@@ -51,7 +51,7 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 /// Longest time for all of it.
 const LASTS_MAX: Duration = Duration::from_secs(1_800);
 
-/// Turns at what takes time: one at a time on a server.
+/// Turns for long operations: one at a time on a server.
 #[derive(Debug)]
 pub(super) struct Trials {
     backtest: FairSemaphore,

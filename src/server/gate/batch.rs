@@ -56,7 +56,7 @@ impl SharedBatch {
     }
 }
 
-/// Judges one proposal after the other, each on the tree that the ones before it leave; gives what they change.
+/// Judges one proposal after the other, each on the tree that the ones before it leave; returns their changes.
 pub(super) fn judge_all(
     policy: &Policy,
     tree: &CallTree,
@@ -138,7 +138,7 @@ fn unrecorded_read(
         request.tool
     );
     verdict.findings.push(Finding::new("store", Decision::Allow, Reason::StoreUnavailable, message));
-    // Nothing is known of what was spent, nor which execution this is: the key of another one would be a lie.
+    // Spending and occurrence are unknown: the key of another occurrence would be wrong.
     verdict.left.clear();
     verdict.seq = 0;
     if let Some(permit) = &mut verdict.permit {

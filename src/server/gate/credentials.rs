@@ -35,7 +35,7 @@ const KNOWN_MAX: usize = 10_000;
 /// Limit on concurrent reads of presented tokens, and the longest wait of others.
 const LOOKS_MAX: usize = 2;
 const LOOK_WAIT: Duration = Duration::from_secs(1);
-/// Ids without a token that are remembered, and how long.
+/// Limit and lifetime of remembered ids without a token.
 const MISSING_MAX: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 const MISSING: Duration = Duration::from_secs(10);
 const NO_SUCH: &str = "there is no such token";
@@ -84,7 +84,7 @@ pub(super) struct Credentials {
     looks: Semaphore,
     /// For addresses from which many did not hold.
     suspected_looks: Semaphore,
-    /// Ids of tokens that were looked for and not there, and when.
+    /// Ids of unknown tokens, and when they were read.
     missing: Mutex<LruCache<String, Tick>>,
     noted: Mutex<Option<Tick>>,
     pub(super) failures: Failures,
@@ -138,7 +138,7 @@ impl Credentials {
         self.tokens.write().remove(id);
     }
 
-    /// True for an id that was looked for a moment ago in vain.
+    /// True for an id that was read a moment ago and is unknown.
     fn is_missing(&self, clock: &Clock, id: &str) -> bool {
         self.missing.lock().get(id).is_some_and(|looked| clock.elapsed(*looked) < MISSING)
     }
@@ -174,7 +174,7 @@ impl Identities {
         }
     }
 
-    /// As [`Identities::identity`], for what has to be looked up.
+    /// As [`Identities::identity`], for a credential that has to be read.
     ///
     /// # Errors
     /// [`CredentialRejection`].
@@ -294,10 +294,10 @@ impl Identities {
         is_fresh.then_some(known)
     }
 
-    /// Reads what is in use of credentials, as every replica does each second, and notes what was used.
+    /// Reads the credentials in use, as every replica does each second, and stores their last uses.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was read before holds for a moment, and is refused then.
+    /// [`NoAnswer`]: the former reads hold for a moment, and are rejected then.
     pub async fn read_credentials(&self) -> Result<(), NoAnswer> {
         self.read_tokens(None).await?;
         if let Some(mapping) = self.credentials.mapping() {
@@ -324,7 +324,7 @@ impl Identities {
             known.retain(|_, known| self.server.clock.elapsed(known.seen.lock().used) < UNUSED);
             known.keys().cloned().collect()
         };
-        // One that is known and too old is looked up like any other, and once.
+        // One that is cached and too old is read like any other, and once.
         ids.extend(also.filter(|also| !ids.iter().any(|id| id == also)).map(str::to_owned));
         let (read, any) = self.store.tokens_by_id(&ids).await?;
         self.credentials.any.fetch_or(any, Ordering::AcqRel);

@@ -94,8 +94,8 @@ pub(super) enum TreeAccess {
 }
 
 impl Decisions {
-    /// Decides on the tree of a session, and stores what was decided. `read` returns the shared state; `decide` sees
-    /// the tree under its lock.
+    /// Decides on the tree of a session, and stores the result. `read` returns the shared state; `decide` sees the tree
+    /// under its lock.
     pub(super) async fn decide<B, A, R, F>(
         &self,
         subject: Subject<'_, R>,
@@ -234,7 +234,7 @@ pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), NoAnswer> {
     Ok(())
 }
 
-/// Sends what is to be stored, while the tree is locked: its changes are folded in and queued in one order.
+/// Sends the changes under the tree's lock: they are folded and queued in one order.
 fn attempt<A, R>(
     tree: &mut CallTree,
     decided: DecisionOutcome<A, R>,
@@ -256,8 +256,8 @@ fn attempt<A, R>(
     }
 }
 
-/// At random, so that two losers do not meet again, and at most half of what the attempt itself took: a loser that
-/// pauses longer than a commit takes finds the tree moved again.
+/// At random, so that two retries do not meet again, and at most half of the attempt's own time: a retry after a pause
+/// longer than a commit finds the tree moved again.
 fn pause(took: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) >> 40;
     (took / 2).min(PAUSE_MAX).mul_f64(random as f64 / (1_u64 << 24) as f64)

@@ -11,7 +11,7 @@ use callgate_store::StoreError;
 /// Errors of any operation that may pass: nothing was decided. The caller may send the same again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The database is well, and more is asked than can be done at once.
+    /// The database is healthy, and overloaded.
     #[error("the server is overloaded: {0}")]
     Overloaded(String),
     /// More calls wait to be judged than can be in time: so long it would take, as far as that is known.
@@ -20,7 +20,7 @@ pub enum NoAnswer {
     /// Others kept changing the same call tree.
     #[error("the call tree kept changing under this request")]
     Contention,
-    /// No database can be asked, or it gives no answer in time.
+    /// The database is unavailable, or does not respond in time.
     #[error("the database gives no answer: {0}")]
     OutOfReach(String),
     /// The server ends.

@@ -25,7 +25,7 @@ pub const BEFORE_MAX: usize = 5_000;
 /// Bytes of their arguments and answers.
 const BYTES_MAX: usize = 32 << 20;
 
-/// A rule, and what it had to say.
+/// A rule, with its finding or its reason for silence.
 #[derive(Debug)]
 pub struct RuleExplanation {
     /// Its name.

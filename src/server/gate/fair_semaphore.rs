@@ -58,7 +58,7 @@ pub(super) struct FairSlot {
     _of: Arc<TenantWaiters>,
 }
 
-/// One who waits, until it is dropped.
+/// A waiter, until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {

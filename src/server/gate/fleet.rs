@@ -65,7 +65,7 @@ struct CachedFleet {
 pub struct PlaneHealth {
     /// The activation that judges the tenant; 0 where none was ever active.
     pub revision: u64,
-    /// By how many activations that is older than the active one.
+    /// Its lag behind the active one, in activations.
     pub behind: u64,
     /// Time since its last confirmation.
     pub unconfirmed: Duration,
@@ -95,7 +95,7 @@ impl CachedFleet {
         self.counted.max(first(now))
     }
 
-    /// Takes in what was judged from then on; gives the last hour, and the last minute.
+    /// Adds the decisions from then on; returns the last hour, and the last minute.
     fn judged(
         &mut self,
         from: Timestamp,

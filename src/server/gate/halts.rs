@@ -38,10 +38,10 @@ impl ServerState {
         self.halts.of(tenant)
     }
 
-    /// Reads what is halted.
+    /// Reads the halts.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former halts hold.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
         self.read_halts_from(&*self.store).await
     }
@@ -53,8 +53,8 @@ impl ServerState {
 }
 
 impl Decisions {
-    /// Halts something until [`Decisions::resume`]: here at once, on every replica within two seconds. Halting what is
-    /// halted changes nothing; gives the halt that holds.
+    /// Halts a target until [`Decisions::resume`]: here at once, on every replica within two seconds. A second halt
+    /// changes nothing; returns the halt in force.
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing was halted.
@@ -71,7 +71,7 @@ impl Decisions {
         Ok(halt)
     }
 
-    /// Lets go on what was halted; false when it was not.
+    /// Resumes a halted target; false when it was not halted.
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing was changed.
@@ -92,7 +92,7 @@ impl Insight {
     /// As [`ServerState::read_halts`], for an operator.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former halts hold.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
         self.server.read_halts_from(&*self.operators).await
     }

@@ -217,7 +217,7 @@ impl Decisions {
         Ok(None)
     }
 
-    /// Gives back what was claimed and not used. A claim that cannot be given back runs out by itself.
+    /// Releases unused claims. A claim that cannot be released expires by itself.
     pub(super) async fn give_back_claims(&self) {
         let unused = std::mem::take(&mut *self.tools.unused.lock());
         for ((tenant, tool), until) in unused {

@@ -40,7 +40,7 @@ impl Insight {
         Ok(self.operators.stored_calls(tenant, since, root.as_ref(), call_id).await?)
     }
 
-    /// The sessions whose call trees were heard of last, of those that are wanted.
+    /// The sessions of a query, by the last activity of their call trees.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
@@ -62,7 +62,7 @@ impl Insight {
         Ok(self.operators.sessions(tenant, wanted, &halted).await?)
     }
 
-    /// The calls that are wanted, in short.
+    /// The calls of a query, in short.
     ///
     /// # Errors
     /// [`SessionError`] when the session is unknown or they cannot be read.

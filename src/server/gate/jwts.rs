@@ -92,7 +92,7 @@ impl Identities {
                 Err(CredentialRejection::Unknown("the JWT has expired"))
             };
         }
-        // To verify costs time of the processor: for those who have failed often it is done now and then.
+        // Verification costs processor time: it is rare for addresses with many failures.
         if let Some(wait) = self.credentials.failures.wait(&self.server.clock, from) {
             let mut suspected = jwts.suspected.lock();
             if suspected.is_some_and(|last| self.server.clock.elapsed(last) < SUSPECTED_EVERY) {

@@ -19,7 +19,7 @@ use callgate_store::sealing::{TenantKeys, TenantStorage};
 #[derive(Debug, Default)]
 pub(super) struct KeyProblems(Mutex<BTreeMap<TenantId, Problem>>);
 
-/// The tenant's name, and what is wrong.
+/// The tenant's name, and the problem.
 type Problem = (String, String);
 
 impl KeyProblems {

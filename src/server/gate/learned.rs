@@ -53,7 +53,7 @@ impl LearnedProfiles {
 }
 
 impl Decisions {
-    /// Counts what follow-ups came to, if no other replica does, and takes over what was counted.
+    /// Counts the outcomes of follow-ups, if no other replica does, and reads the new profiles.
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing is lost; it is counted the next time.
@@ -72,10 +72,10 @@ impl Decisions {
         Ok(())
     }
 
-    /// Takes over what refusals for arguments came to.
+    /// Reads the self-corrections.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known before stands.
+    /// [`NoAnswer`]: the former ones stand.
     pub async fn learn_self_corrections(&self) -> Result<(), NoAnswer> {
         let tenants: Vec<TenantId> = self.learned.tenants.lock().keys().copied().collect();
         for tenant in tenants {

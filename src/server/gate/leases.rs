@@ -17,7 +17,7 @@ use callgate_store::{DueTree, Slot};
 /// Trees that are looked into, or calls that are settled, at once.
 const AT_ONCE: usize = 64;
 
-/// A call whose lease ran out.
+/// A call with an expired lease.
 struct RunOut {
     tenant: TenantId,
     session: SessionId,
@@ -48,7 +48,7 @@ impl Decisions {
         }
     }
 
-    /// The calls of a tree whose lease ran out. Where there are none, the tree is put off until the first one may.
+    /// The calls of a tree with an expired lease. Where there are none, the tree is put off until the first one may.
     async fn look_after(self: Arc<Self>, due: DueTree, now: Timestamp) -> Result<Vec<RunOut>, NoAnswer> {
         let slot = match self.slot_as_of(&due).await {
             Ok(slot) => slot,
@@ -94,8 +94,8 @@ fn later<T>(tenant: TenantId, session: &SessionId, error: NoAnswer, nothing: T) 
             let (tenant, session) = (tenant.0, session.as_str());
             tracing::error!(tenant, session, "a call that was never recorded cannot be settled: {why}");
         }
-        // Agents go first where there is too much to do; what a deleted tenant had open goes with it; and where its key
-        // or its policy can be read, the tree is looked after.
+        // Agents go first under overload; a deleted tenant's open calls go with it; and a replica that can read the
+        // key or the policy settles the tree.
         NoAnswer::Overloaded(_)
         | NoAnswer::Crowded(_)
         | NoAnswer::Contention

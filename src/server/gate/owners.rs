@@ -13,7 +13,7 @@ use callgate_core::domain::{
 };
 use callgate_net::clock::Tick;
 
-/// Trees whose owner is remembered: it never changes while there is the tree.
+/// Trees with an owner in the cache: it never changes while the tree exists.
 const OWNERS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
 /// Longest age of a read owner that is relied on where a tree begins: another replica may have forgotten the tree with
@@ -94,7 +94,7 @@ impl Decisions {
         if identity.may_work_in(owner.as_deref()) { Ok(()) } else { Err(WorkError::NotTheirs) }
     }
 
-    /// Sees to it that a tree that is about to begin is stored as whose it is taken for here.
+    /// Ensures that a new tree is stored with the owner that is cached here.
     pub(super) async fn begin_as_theirs(&self, tenant: TenantId, root: &SessionId) -> Result<(), NoAnswer> {
         let key = (tenant, root.clone());
         let known = self.server.owners.0.lock().get(&key).cloned();

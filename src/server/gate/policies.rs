@@ -82,7 +82,7 @@ pub enum ActivationOutcome {
 /// Action on an applied policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apply {
-    /// Only say what is wrong with it.
+    /// Only check it.
     Check,
     /// Store it.
     Store,
@@ -118,8 +118,8 @@ pub(super) struct ActivePolicy {
     alarm: Mutex<Option<LogLimiter>>,
 }
 
-/// For how long the active policies may go unread before that is an alarm: as long as a replica may know of a new one
-/// late, and as much again.
+/// Longest time without a read of the active policies before the alarm: twice the delay with which a replica may learn
+/// of a new one.
 const UNCONFIRMED_MAX: Duration = Duration::from_secs(4);
 
 /// The revision that was read last, and the one that judges: an older one when that could not be read.
@@ -179,13 +179,13 @@ impl ActivePolicy {
         self.revisions.lock().get(&tenant).map_or(0, |read| read.judges)
     }
 
-    /// The activation that judges a tenant, and by how many it is older than the active one.
+    /// The activation that judges a tenant, and its lag behind the active one.
     pub(super) fn standing(&self, tenant: TenantId) -> (u64, u64) {
         self.revisions.lock().get(&tenant).map_or((0, 0), |read| (read.judges, read.last - read.judges))
     }
 
-    /// By how many activations the policy that judges is older than the active one, of the tenant where it is the
-    /// oldest; 0 where every tenant is judged by its active one.
+    /// Greatest lag of a tenant's judging policy behind its active one, in activations; 0 where every tenant is judged
+    /// by its active one.
     pub(super) fn behind(&self) -> u64 {
         self.revisions.lock().values().map(|read| read.last - read.judges).max().unwrap_or(0)
     }
@@ -331,8 +331,8 @@ impl Policies {
         true
     }
 
-    /// Takes over the active policy, if it is newer. One that this build cannot read is left where it is, and said
-    /// once: what judged before goes on. Gives what is wrong with it then.
+    /// Applies the active policy, if it is newer. One that this build cannot read is skipped, and logged once: the
+    /// former one goes on judging. Returns its problems then.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.

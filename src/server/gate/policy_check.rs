@@ -11,7 +11,7 @@ use callgate_core::{
     },
 };
 
-/// Revisions among which the one of a text is looked for.
+/// Number of revisions that are searched for that of a text.
 const LOOK_BACK_MAX: usize = 500;
 
 /// One thing that is wrong, or doubtful, in a policy.
@@ -68,7 +68,7 @@ pub struct CheckedPolicy {
 }
 
 impl Policies {
-    /// Says what is wrong with a text, and what it would do. One text at a time: compiling is work.
+    /// Checks a text: its problems, and its effect. One text at a time: compiling is work.
     ///
     /// # Errors
     /// [`NoAnswer`] when it is unknown whether it is stored.

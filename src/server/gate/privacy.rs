@@ -26,11 +26,11 @@ const TRIES: u32 = 5;
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Overlap of two reads of marks: they become visible with their commit, which the audit may delay.
 const LOOKED_BACK: Duration = Duration::from_secs(60);
-/// For how long a mark is applied again: what was being loaded when it was read has come by then.
+/// Time for which a mark is applied again: loads that ran when it was read have ended by then.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Time for which marks are kept. A replica that has not read them for longer empties its memory.
 pub(super) const KEPT: Duration = Duration::from_secs(3_600);
-/// Parts that are looked through until it is said how far it has come.
+/// Parts between two reports of progress.
 const TOLD_EVERY: u16 = 16;
 
 /// A row that is given out.
@@ -72,7 +72,7 @@ impl ForgettingMarks {
     }
 }
 
-/// Marks by whose they are and what they are salted with, each with when it was made.
+/// Marks by tenant and salt, each with its creation time.
 #[derive(Debug, Default)]
 struct ForgottenNames(BTreeMap<TenantId, BTreeMap<Vec<u8>, BTreeMap<Mark, Timestamp>>>);
 
@@ -86,7 +86,7 @@ impl ForgottenNames {
         gone
     }
 
-    /// True for a name that was forgotten after what bears it began.
+    /// True for a name that was forgotten after its bearer began.
     fn has(&self, tenant: TenantId, name: &str, began: Option<Timestamp>) -> bool {
         self.0.get(&tenant).is_some_and(|salted| {
             let mut of_each = salted.iter().filter_map(|(salt, marks)| marks.get(&Mark::of(salt, name)));
@@ -124,7 +124,7 @@ impl Privacy {
     /// them in memory within two seconds. It sends its progress, and ends once the receiver is closed.
     ///
     /// # Errors
-    /// [`PrivacyError`]: what was forgotten until then stays forgotten, and the next one goes on.
+    /// [`PrivacyError`]: the forgotten part stays forgotten, and the next run goes on.
     pub async fn forget(
         &self,
         tenant: TenantId,
@@ -228,11 +228,11 @@ impl Privacy {
         }
     }
 
-    /// Forgets in memory what was forgotten in the store. To be called each second.
+    /// Applies the store's forgetting marks to the memory. To be called each second.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what is in memory stays there until the next look, and is answered from by no replica, since what
-    /// it says is not the stored state any more.
+    /// [`NoAnswer`]: the memory stays until the next run. No replica answers from it, since it is not the stored state
+    /// any more.
     pub async fn read_forgotten(&self) -> Result<(), NoAnswer> {
         self.read_forgotten_from(&self.store).await
     }
@@ -285,7 +285,7 @@ async fn give(rows: &mpsc::Sender<Row>, all: Vec<Row>) -> bool {
     true
 }
 
-/// Parts that have to be looked through: a session is found by its name.
+/// Parts that have to be scanned: a session is found by its name.
 const fn parts(whom: &Whom) -> u16 {
     if matches!(whom, Whom::Session(_)) { 1 } else { PARTS }
 }

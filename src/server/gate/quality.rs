@@ -109,7 +109,7 @@ impl CachedHours {
         (first..behind).rev().find(|hour| !is_known(hour))
     }
 
-    /// Puts days together whose hours are all over; what is older than anybody may ask for goes.
+    /// Merges the hours of closed days; drops those beyond the longest report.
     fn fold(&mut self, today: i64) {
         let days: BTreeSet<i64> = self.hours.range(..self.open).map(|(hour, _)| hour.div_euclid(HOURS)).collect();
         for day in days {
@@ -232,7 +232,7 @@ fn quality(tool: &ToolName, hour: &ToolHour) -> ToolQuality {
     ToolQuality { tool: tool.clone(), counts: hour.counts, evidence: Vec::new(), coerced }
 }
 
-/// Counts what is open, where that was not done since `now`; then what is missing of the hours since `first`.
+/// Counts the open hours, where that was not done since `now`; then the missing hours since `first`.
 async fn count(
     insight: Weak<Insight>,
     shared: Arc<Shared>,

@@ -16,7 +16,7 @@ use callgate_net::clock::{Clock, Tick};
 #[derive(Debug, Default)]
 pub(super) struct CallBuckets(Mutex<BTreeMap<TenantId, TokenBucket>>);
 
-/// Calls that a tenant may still ask for: at most those of a second, refilled by time.
+/// Remaining calls of a tenant: at most those of a second, refilled by time.
 #[derive(Debug, Clone, Copy)]
 struct TokenBucket {
     left: f64,
@@ -24,8 +24,8 @@ struct TokenBucket {
 }
 
 impl CallBuckets {
-    /// Takes `calls` of what a tenant may ask for in a second; false when so many are not left. A batch of more calls
-    /// than a second has takes what it needs of the next ones.
+    /// Takes `calls` from a tenant's bucket; false when so many are not left. A batch of more calls than a second has
+    /// borrows from the next ones.
     fn take(&self, tenant: TenantId, a_second: u64, calls: usize, clock: &Clock) -> bool {
         let (most, mut buckets) = (a_second as f64, self.0.lock());
         let bucket = buckets.entry(tenant).or_insert_with(|| TokenBucket { left: most, at: clock.tick() });

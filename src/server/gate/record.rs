@@ -121,7 +121,7 @@ impl Decisions {
             })
         };
         let mut call = known().flatten();
-        // A call, or its permit, that its tree has forgotten is looked for.
+        // A call, or its permit, that its tree has forgotten is read.
         if call.as_ref().map_or(report.observed.is_none(), |(_, is_permitted)| !is_permitted) {
             Box::pin(self.recall(tenant, &slot, &report.session, &report.call_id)).await?;
             call = known().flatten();

@@ -21,7 +21,7 @@ use callgate_store::{
 /// Interval at which the end of another replica's run is polled.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Parts that are looked through until it is said how far it has come.
+/// Parts between two reports of progress.
 const TOLD_EVERY: u16 = 16;
 
 /// Progress of a re-encryption.

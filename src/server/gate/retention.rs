@@ -13,9 +13,9 @@ impl Privacy {
         (self.store.now(), self.server.clock.now())
     }
 
-    /// Deletes what is past its term by these [`Privacy::times`], if it is time for that, the clocks agree, and no
-    /// other replica does; true when this one did. To be called now and then, by every replica. It may take long: it
-    /// goes slowly, so that agents do not feel it.
+    /// Deletes the data past its retention period by these [`Privacy::times`], if it is time for that, the clocks
+    /// agree, and no other replica does; true when this one did. To be called now and then, by every replica. It may
+    /// take long: it goes slowly, so that agents do not feel it.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rest is deleted the next time.
@@ -47,8 +47,8 @@ impl Privacy {
         Ok(clocks)
     }
 
-    /// Counts what tenants have stored whose stored things are limited, and erases what deleted ones have left, a part
-    /// at a time. To be called now and then, by every replica: one of them counts.
+    /// Counts the stored data of tenants with quotas on it, and erases that of deleted ones, a part at a time. To be
+    /// called now and then, by every replica: one of them counts.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rest is done the next time.

@@ -48,7 +48,7 @@ impl ServerState {
         &self.metrics
     }
 
-    /// Does the database answer, and store what it is given?
+    /// Does the database respond, and store changes?
     ///
     /// # Errors
     /// [`NoAnswer`] when it does not.

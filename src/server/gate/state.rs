@@ -55,7 +55,7 @@ impl Decisions {
         Ok(SessionState { cooldowns: self.tools.cooldowns(tenant, tools, state.at), ..state })
     }
 
-    /// The grants of a session's call tree that are not over, oldest first, with how often each was used.
+    /// The grants of a session's call tree that are not over, oldest first, with the count of their uses.
     ///
     /// # Errors
     /// [`SessionError`] when the session is unknown or cannot be read.

@@ -16,7 +16,7 @@ use callgate_core::{
 use callgate_net::clock::{Clock, Tick};
 use callgate_store::Store;
 
-/// For how long what was read is vouched for while the database cannot be asked.
+/// Longest age of a read that is relied on while the database is unavailable.
 const VOUCHED: Duration = Duration::from_secs(2);
 
 /// Tenants, and when they were read. The tenant `default` is known before the first read.
@@ -141,7 +141,7 @@ impl Identities {
     /// problems of the policy of `default`, when they are new.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former state holds.
     pub async fn read_tenants(&self) -> Result<Vec<PolicyProblem>, NoAnswer> {
         self.read_tenants_from(&self.store).await
     }
@@ -149,7 +149,7 @@ impl Identities {
     /// As [`Self::read_tenants`], for an operator.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former state holds.
     pub async fn read_tenants_for_operator(&self) -> Result<(), NoAnswer> {
         self.read_tenants_from(&self.operators).await.map(drop)
     }
@@ -209,7 +209,7 @@ impl Identities {
         }
     }
 
-    /// Sets what a tenant may use: here at once, on every replica within two seconds.
+    /// Sets a tenant's quotas: here at once, on every replica within two seconds.
     ///
     /// # Errors
     /// [`NoAnswer`]: it was not changed, or the result is unknown.

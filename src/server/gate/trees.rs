@@ -22,8 +22,8 @@ use callgate_core::{
 use callgate_store::{LoadTurn, SessionTree, Slot, StoreError};
 
 impl Decisions {
-    /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.
-    /// For a new session the database is asked once.
+    /// The slot of a session's tree, which may not exist yet, and true when the session's root was cached. For a new
+    /// session the database is asked once.
     pub(super) async fn slot<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<(Arc<Slot>, bool), GateError<R>> {
         let Subject { tenant, session, .. } = *subject;
         match self.server.slots.root(tenant, session) {

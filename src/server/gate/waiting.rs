@@ -14,7 +14,7 @@ use callgate_core::domain::{
 };
 use callgate_net::clock::Tick;
 
-/// The first pause between two looks at what this replica knows by itself; it grows with the time that was waited.
+/// The first pause between two reads of this replica's own state; it grows with the time of the wait.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 
 /// Event that one call waits for.

@@ -242,7 +242,7 @@ impl WatchPoll for Questions {
     type Told = v1::WatchApprovalsResponse;
 
     async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
-        // One look serves all who watch, and all who wait for an answer.
+        // One read serves all watchers, and all waiting callers.
         let found = self.approvals.open_questions(self.tenant).await.map_err(status::gate)?;
         let now = self.approvals.store.now();
         let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
@@ -323,7 +323,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let is_whole = found.len() > size;
         let token = |(at, id): (Timestamp, String)| page::token([&at.as_millis().to_string(), &id]);
         let (found, next) = page::cut(found, size, |last| token(place(last)));
-        // Where it was looked long enough, the next page begins behind what was looked at.
+        // After the limit of reads, the next page begins behind the last one read.
         let next_page_token = if is_whole { next } else { rest.map(token).unwrap_or_default() };
         let approvals = found.into_iter().map(|question| encoded(question, &self.approvals, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size: 0 }))

@@ -27,7 +27,7 @@ const SLOW: Duration = Duration::from_millis(300);
 const NOWHERE: &str = "nothing is served under this path";
 
 impl Services {
-    /// Goes on with the identity of who sends a request, if it may; answers it here otherwise.
+    /// Forwards a request with its caller's identity, if authorized; rejects it otherwise.
     pub(super) fn authenticate(&self, request: wire::Request<Body>) -> ServiceResponse {
         let allowed = match roles::access(request.uri().path()) {
             Some(RequiredRole::Roles(roles)) => roles,
@@ -53,7 +53,7 @@ impl Services {
         }
     }
 
-    /// Looks up what is not known; refuses what does not hold, and not at once.
+    /// Reads an unknown credential; rejects an invalid one, after a delay.
     fn look_up_credential(
         &self,
         request: wire::Request<Body>,
@@ -114,7 +114,7 @@ fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> PresentedCredent
     }
 }
 
-/// A refusal as who asks can read it: a status of gRPC, or one of HTTP.
+/// A rejection in the caller's protocol: a status of gRPC, or one of HTTP.
 pub(super) fn answer(status: Status, headers: &HeaderMap) -> wire::Response<Body> {
     let kind = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
     if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {

@@ -26,7 +26,7 @@ impl CancelOnDrop {
         Self { calls: calls.clone(), identity: Arc::clone(identity), cancellation: Mutex::default() }
     }
 
-    /// A call is asked about.
+    /// Sets the cancellation of a call under evaluation.
     pub(super) fn asks(&self, cancellation: &v1::RecordRequest) {
         let cancellation = v1::RecordRequest { not_started: false, ..cancellation.clone() };
         *self.cancellation.lock() = Some(cancellation);

@@ -107,7 +107,7 @@ fn within_a_message(answer: v1::TaggedAnswer) -> v1::TaggedAnswer {
     )
 }
 
-/// Reads, works and sends until there is nothing more to do; gives why the stream ends otherwise.
+/// Reads, works and sends until there is nothing more to do; returns the cause of any other end.
 async fn exchange(
     service: &GateService,
     identity: &Arc<Identity>,
@@ -169,7 +169,7 @@ async fn exchange(
                 Ok(None) => end = Some(Ok(())),
                 Err(status) => end = Some(Err(status)),
             },
-            // More was read than is begun in a row: what is left waits for nothing.
+            // More was read than is begun in a row: the rest needs no wait.
             () = std::future::ready(()), if has_room && !unread.is_empty() => {}
         }
     }
@@ -239,7 +239,7 @@ fn headers(request: &v1::TaggedRequest) -> HeaderMap {
 
 /// The status of a call of its own, as a message.
 fn refused(tag: u64, status: &Status) -> v1::TaggedAnswer {
-    // The details of ours are this very message already; what has none comes from a layer below.
+    // Our own details are this very message already; a status without them is from a layer below.
     let told = tonic_types::Status::decode(status.details()).unwrap_or_default();
     let error = tonic_types::Status { code: status.code().into(), message: status.message().to_owned(), ..told };
     v1::TaggedAnswer { tag, answer: Some(Answer::Error(error)) }

@@ -354,7 +354,7 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> DecodeResult<ErrorRepo
     })
 }
 
-/// The session that is asked about, and how much of it.
+/// The requested session, and the extent of its state.
 pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> DecodeResult<(SessionId, Extent)> {
     let last_calls = count("last_calls", request.last_calls, LAST_CALLS_DEFAULT as u32, LAST_CALLS_MAX)?;
     let summary_tokens = summary_tokens(request.summary_tokens)?;

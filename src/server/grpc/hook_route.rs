@@ -40,7 +40,7 @@ use callgate_proto::{v1, v1::session_service_server::SessionService as _};
 const COMES_WITHIN: Duration = Duration::from_secs(20);
 /// The host gives its hook up later than that, in seconds, unless the URL says otherwise (`?timeout=`).
 const SOONER_S: u64 = 10;
-/// Sessions that are remembered, for hosts that say less.
+/// Limit of remembered sessions, for hosts that send less.
 const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// The event before a tool.
 const BEFORE: &str = "PreToolUse";
@@ -183,7 +183,7 @@ pub(super) fn always_an_answer(answer: ServiceResponse) -> ServiceResponse {
     })
 }
 
-/// This server, as a hook asks it.
+/// The in-process backend of a hook.
 struct Own<'a> {
     hooks: &'a Hooks,
     identity: Arc<Identity>,

@@ -87,7 +87,7 @@ impl v1::server_service_server::ServerService for ServerService {
             credential: credential.into(),
         };
         let mut response = Response::new(v1::GetCallerResponse { caller: Some(caller) });
-        // For who asks in the same process; it is no part of what is sent.
+        // For callers in the same process; it is not sent.
         response.extensions_mut().insert(identity);
         Ok(response)
     }

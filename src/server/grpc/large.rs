@@ -23,7 +23,7 @@ impl Default for Large {
 }
 
 impl Large {
-    /// Room for a request until what is given is dropped; none is needed for a small one.
+    /// Room for a request until the returned permit is dropped; a small one needs none.
     ///
     /// # Errors
     /// `OVERLOADED` while others have it all.

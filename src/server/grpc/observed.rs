@@ -61,7 +61,7 @@ impl Drop for OpenCall {
     }
 }
 
-/// An answer whose end is waited for: its status is in what comes last.
+/// A response body that is observed to its end: the status is in the trailers.
 struct ObservedBody {
     body: Body,
     open: OpenCall,

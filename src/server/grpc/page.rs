@@ -46,7 +46,7 @@ pub(super) fn millis(text: &str) -> Option<i64> {
     text.parse().ok().filter(|millis| (0..=MICROS_MAX / 1_000).contains(millis))
 }
 
-/// The first `size` of what was read, which is one more where there is another page; and that page's token.
+/// The first `size` entries, of one more where there is another page; and that page's token.
 pub(super) fn cut<T>(mut read: Vec<T>, size: usize, token: impl FnOnce(&T) -> String) -> (Vec<T>, String) {
     let more = read.len() > size;
     read.truncate(size);

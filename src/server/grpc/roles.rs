@@ -81,7 +81,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ActivatePolicy", ADMIN),
             ("RollbackPolicy", ADMIN),
             ("CheckPolicy", PEOPLE),
-            // It reads what ExportCalls gives out.
+            // It reads the same data as ExportCalls.
             ("BacktestPolicy", &[Operator, Analyst]),
         ],
     ),
@@ -143,7 +143,7 @@ pub(super) fn method(path: &str) -> Option<&'static str> {
     known.map(String::as_str).or_else(|| access(path).is_none().then_some(OTHER))
 }
 
-/// The same for what is no call of ours.
+/// The same for routes, pages and other services.
 fn beside(path: &str) -> Option<RequiredRole> {
     if let Some(route) = ROUTES.iter().find(|route| route.path == path) {
         return Some(route.roles.map_or(RequiredRole::Anybody, RequiredRole::Roles));

@@ -50,7 +50,7 @@ use callgate_proto::v1::{
 
 /// Longest time that calls in progress are waited for at the end.
 const DRAIN: Duration = Duration::from_secs(10);
-/// After the last answer, how long clients have to take it and to close their connections.
+/// Time after the last answer in which clients take it and close their connections.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Errors that end the server.

@@ -32,8 +32,8 @@ const DEADLINE: Duration = Duration::from_secs(8);
 const SOONER: Duration = Duration::from_millis(20);
 const SOONER_PART: u32 = 10;
 
-/// Answers from this size on, in bytes, are compressed for who takes that. Below it the work costs more than the whole
-/// call, and saves no packet.
+/// Answers from this size on, in bytes, are compressed for callers that accept it. Below it the work costs more than
+/// the whole call, and saves no packet.
 const COMPRESSED_FROM_BYTES: usize = 4 << 10;
 
 /// Name of the approver at a host's own prompt.
@@ -240,7 +240,7 @@ fn response<M: prost::Message>(message: M, asked: &MetadataMap) -> Response<M> {
     response
 }
 
-/// A request in the name of who sends it, where that is known.
+/// A request in the name of its caller, where that is known.
 fn asks(identity: &Identity, request: call::Request) -> call::Request {
     let asked_by = (identity.credential != CredentialId::Local).then(|| Arc::from(identity.name.as_str()));
     call::Request { asked_by, ..request }

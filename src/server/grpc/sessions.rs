@@ -131,7 +131,7 @@ const ROWS: [Role; 3] = [Role::Operator, Role::Analyst, Role::Admin];
 const WATCHED: Extent =
     Extent { last_calls: LAST_CALLS_DEFAULT, summary_tokens: SUMMARY_TOKENS_DEFAULT, past_calls: CALLS_MAX };
 
-/// A state without what time alone changes.
+/// A state without the fields that time alone changes.
 fn timeless(response: &v1::WatchSessionResponse) -> v1::WatchSessionResponse {
     let mut response = response.clone();
     if let Some(state) = response.state.as_mut() {

@@ -37,7 +37,7 @@ impl Services {
             }
             Box::pin(within(limit, owed, self.0.front.clone().call(request)))
         } else if is_hook(&request) {
-            // It waits as long as its host does, and says so itself.
+            // It has its host's time limit, and an error of its own.
             Box::pin(self.0.others.clone().call(request))
         } else {
             Box::pin(within(limit, owed, self.0.others.clone().call(request)))

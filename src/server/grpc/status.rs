@@ -112,7 +112,7 @@ pub(super) fn refused(refused: CredentialRejection) -> Status {
     }
 }
 
-/// Says in the log why a credential did not hold; never what was shown.
+/// Logs the reason for a rejected credential; never the credential.
 pub(super) fn tell_refused(why: &str, from: Option<IpAddr>) {
     if let Some(callers) = seldom("UNAUTHENTICATED") {
         let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
@@ -213,7 +213,7 @@ pub(super) trait Told {
     fn told(self) -> Status;
 }
 
-/// Everything that the gate says instead of an answer.
+/// The status of any error of the gate.
 pub(super) fn gate(error: impl Told) -> Status {
     error.told()
 }
@@ -294,7 +294,7 @@ impl Told for NoAnswer {
                     .to_owned(),
                 1_000,
             ),
-            // Admission control says it in the log, once for many.
+            // Admission control logs it, once for many.
             Self::Crowded(wait) => {
                 let message = "the server is overloaded: more is asked than can be answered in time; send the same \
                                request again in a moment";
@@ -328,8 +328,7 @@ impl Told for NoAnswer {
     }
 }
 
-/// Counts an error; returns the count since its last log line, when the next is due: without a database all callers get
-/// it.
+/// Counts an error; returns the count since its last log line when the next is due: an outage affects all callers.
 fn seldom(reason: &'static str) -> Option<u64> {
     static TOLD: Mutex<BTreeMap<&str, LogLimiter>> = Mutex::new(BTreeMap::new());
     TOLD.lock().entry(reason).or_default().happened(&Clock::System)

@@ -33,7 +33,7 @@ impl Stop {
         self.ending.send_replace(true);
     }
 
-    /// The same for who waits on the connection of this request: it may end before the server does.
+    /// The same for waits on the connection of this request: it may end before the server does.
     pub(super) fn of(&self, request: &Extensions) -> Self {
         let leaving = request.get::<Arc<Peer>>().map(|peer| peer.is_leaving.clone());
         Self { leaving, ..self.clone() }

@@ -16,7 +16,7 @@ use callgate_core::domain::identity::Identity;
 const BY_THEMSELVES: [&str; 2] = ["GateService/Record", "GateService/Connect"];
 
 impl Services {
-    /// Goes on for a tenant that is served. Health and reflection tell nothing of one.
+    /// Forwards a request of a tenant that is served. Health and reflection concern no tenant.
     pub(super) fn check_tenant(&self, request: http::Request<Body>) -> ServiceResponse {
         let is_checked = request.uri().path().strip_prefix(OURS).is_some_and(|method| !BY_THEMSELVES.contains(&method));
         if is_checked

@@ -38,7 +38,7 @@ impl TokenService {
     }
 }
 
-/// The service without a server, for whoever has the database: as an admin of this tenant.
+/// The service without a server, for holders of the database: as an admin of this tenant.
 #[must_use]
 pub fn tokens_of(
     identities: Arc<Identities>,

@@ -30,7 +30,7 @@ pub(super) trait WatchPoll: Send + 'static {
     fn look(&mut self) -> impl Future<Output = Result<Vec<Self::Told>, Status>> + Send;
 }
 
-/// Tells what is new until nobody listens, a look fails, or the server ends.
+/// Sends changes until the receiver is dropped, a read fails, or the server ends.
 pub(super) fn watch<L: WatchPoll>(watched: L, stop: Stop) -> WatchStream<L::Told> {
     let (to, from) = mpsc::channel(UNTAKEN_MAX);
     tokio::spawn(async move {
@@ -127,7 +127,7 @@ impl<T: Clone + Send + Sync + 'static> SharedWatches<T> {
                         is_news
                     });
                 }
-                // While others read, whoever knows something already waits for news.
+                // Under overload, watchers with a former result wait for a new one.
                 Err(status) if status.code() == Code::ResourceExhausted && found.borrow().is_some() => {}
                 Err(status) => {
                     self.0.lock().remove(&session);

@@ -92,7 +92,7 @@ impl TraceContext {
         Self::placed(parent, is_kept, make)
     }
 
-    /// The same of a request on a connection or a stream whose own call stood at the door already.
+    /// The same for a request on a connection or a stream, after the sampling of its own call.
     pub(super) fn below(headers: &HeaderMap, make: impl FnOnce() -> Span) -> Self {
         let stood_at_the_door = DOOR.get().is_some() && Span::current().is_disabled();
         if stood_at_the_door && !context::are_in(headers) {

@@ -187,7 +187,7 @@ impl Line {
     }
 }
 
-/// An exporter that is never waited for too long, and whose failures are said once.
+/// An exporter with a time limit, and one log line for an outage.
 #[derive(Debug)]
 pub(super) struct WatchedExporter<E> {
     exporter: E,

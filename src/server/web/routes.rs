@@ -126,7 +126,7 @@ pub fn operations(sources: RouteSources, token: Option<Arc<str>>, is_open: bool)
         let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
         let digest = |token: &str| Sha256::digest(token.as_bytes());
-        // Digests, so that how long it takes tells nothing of the token.
+        // Digests, so that the time reveals nothing of the token.
         let is_let_in = token.as_deref().is_none_or(|token| shown.is_some_and(|shown| digest(shown) == digest(token)));
         let is_foreign = token.is_none() && !is_open && !is_addressed_to_here(&request);
         async move {

@@ -23,7 +23,7 @@ pub(super) use file::Webhook;
 
 /// Polling interval of open approval requests.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Questions that are told at once, and claimed for one round.
+/// Requests that are sent concurrently, and claimed for one round.
 const AT_ONCE: usize = 4;
 const ROUND: usize = 16;
 /// Lifetime of a claim: longer than a round takes, at ten seconds an answer.
@@ -31,14 +31,14 @@ const CLAIM: Duration = Duration::from_secs(60);
 /// The first wait after a failure, doubled with each, and the longest.
 const WAIT_S: u64 = 1;
 const WAIT_MAX_S: u64 = 300;
-/// Of an answer, nobody reads more.
+/// Longest part of a response that is read, in bytes.
 const ANSWER_BYTES: usize = 64 << 10;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// Tells questions for as long as the server runs.
+/// Sends approval requests for as long as the server runs.
 pub(super) async fn run(webhook: Webhook, gate: Arc<Gate>) {
     let mut tick = interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,7 +55,7 @@ pub(super) async fn run(webhook: Webhook, gate: Arc<Gate>) {
     }
 }
 
-/// Tells what is to be told now. `done` is what this replica knows to have been told.
+/// Sends the due requests. `done` has those that this replica knows to be sent.
 async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTreeSet<String>) -> Result<(), NoAnswer> {
     let Some(tenant) = gate.store.tenants_named(std::slice::from_ref(&webhook.tenant)).await?.remove(&webhook.tenant)
     else {

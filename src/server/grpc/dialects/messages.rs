@@ -54,7 +54,7 @@ impl Method {
     /// A request in JSON as bytes of protobuf. An empty body is an empty request.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` naming what is wrong and where; a field that the contract does not know is.
+    /// `INVALID_ARGUMENT` with the fault and its position; a field outside the contract is one.
     pub(super) fn request(&self, json: &[u8]) -> Result<Vec<u8>, Status> {
         let json = if json.iter().all(u8::is_ascii_whitespace) { b"{}" } else { json };
         let mut text = serde_json::Deserializer::from_slice(json);

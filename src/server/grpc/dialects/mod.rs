@@ -1,6 +1,6 @@
 //! The unary JSON and protobuf of the Connect protocol (`POST /callgate.v1.GateService/Evaluate`, `application/json`).
-//! Each request becomes one of gRPC before anybody looks at who asks, so that credentials, roles, limits, deadlines and
-//! errors are those of gRPC.
+//! Each request becomes one of gRPC before authentication, so that credentials, roles, limits, deadlines and errors are
+//! those of gRPC.
 
 mod errors;
 mod messages;

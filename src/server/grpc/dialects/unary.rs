@@ -19,7 +19,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_STATUS: &str = "grpc-status";
 /// Prefix of a gRPC message: a byte for compression, and its length in four bytes.
 const PREFIX_BYTES: usize = 5;
-/// Headers of a connection, and those that say what a body is: of one dialect only.
+/// Headers of a connection, and those of a body's format: of one dialect only.
 const OWN: [HeaderName; 6] = [
     header::CONTENT_LENGTH,
     header::CONTENT_ENCODING,
