@@ -34,7 +34,7 @@ pub(super) fn shown(config: &ServeConfig) -> Vec<Shown> {
     server.into_iter().chain(database.map(|path| to("database", &path))).collect()
 }
 
-/// The file of the certificate that a database's URL says to show. One that stands in the URL itself is in no file.
+/// The file of the client certificate in a database's URL. A certificate in the URL itself has no file.
 fn own_certificate(url: &str) -> Option<PathBuf> {
     let url = Url::parse(url).ok()?;
     let (_, path) = url.query_pairs().find(|(name, _)| name == "sslcert")?;

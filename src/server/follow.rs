@@ -62,22 +62,22 @@ pub(super) struct Follow {
     hangup: Signal,
     /// Hash of the text that this process applied last.
     applied: String,
-    /// Hash of the text that was looked at last, good or bad.
+    /// Hash of the last text, valid or not.
     seen: String,
-    /// It was said that something is wrong, and it still is.
+    /// A problem was logged, and persists.
     troubled: bool,
 }
 
 impl Follow {
-    /// Listens to SIGHUP from now on; `text` is what is applied first.
+    /// Listens to SIGHUP from now on; `text` is applied first.
     pub(super) fn new(path: &Path, text: &str) -> anyhow::Result<Self> {
         let hangup = signal(SignalKind::hangup()).context("no handler for SIGHUP can be installed")?;
         let applied = policy::hash(text);
         Ok(Self { path: path.to_owned(), hangup, seen: applied.clone(), applied, troubled: false })
     }
 
-    /// Applies the file whenever it changes, until it is dropped. One that cannot be used is said once, with all that
-    /// is wrong with it, and what was active stays active.
+    /// Applies the file whenever it changes, until it is dropped. An invalid one is logged once, with all its problems,
+    /// and the active policy stays.
     pub(super) async fn run(mut self, policies: Arc<Policies>) {
         let mut tick = interval(LOOK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -131,7 +131,7 @@ impl ServerHandle {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Lets calls in progress finish, writes what is on its way, and stops the database if it is ours.
+    /// Lets calls in progress finish, writes queued changes, and stops a private database.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         let (done, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.stop, done).send(());
@@ -207,7 +207,7 @@ fn is_passing(error: &anyhow::Error) -> bool {
         || matches!(error.downcast_ref::<NoAnswer>(), Some(NoAnswer::OutOfReach(_)))
 }
 
-/// A gate with what is stored: the schema is brought up to date, and nothing else is changed.
+/// A gate on the stored data: the schema is migrated, and nothing else is changed.
 async fn opened(
     database: &Database,
     policy: &Arc<Policy>,

@@ -67,7 +67,7 @@ impl KeyFile {
         Ok(read)
     }
 
-    /// Reads the file again, and the keys in files; a command is asked once for each key.
+    /// Reads the file again, and the keys in files; a command runs once for each key.
     async fn read_again(&mut self) -> anyhow::Result<()> {
         let look = look(&self.path);
         let path = self.path.display();
@@ -129,7 +129,7 @@ impl KeyFile {
     }
 }
 
-/// All keys of a tenant: what each is, for people, and where.
+/// All keys of a tenant, each with its description and source.
 fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item = (String, &'a KeySource)> + Clone {
     let named = of.keys.iter().map(move |(id, source)| (format!("tenant {tenant:?}, key {id:?}"), source));
     named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))

@@ -63,7 +63,7 @@ const WORKERS: &[Worker] = &[
     worker("credentials", 800, "credentials could not be read, and who shows one is refused", |gate| {
         Box::pin(async move { gate.identities.read_credentials().await })
     }),
-    // One replica at a time counts, and all read what was counted.
+    // One replica at a time counts, and all read the counts.
     worker("learning", 2_000, "retry profiles could not be brought up to date", |gate| {
         Box::pin(async move { gate.decisions.learn().await })
     }),
@@ -95,7 +95,7 @@ pub(super) fn start(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
     started
 }
 
-/// Works again and again, and says once what the trouble is until it is over.
+/// Runs the work repeatedly, and logs a trouble once until it is over.
 async fn run(worker: &'static Worker, gate: Arc<Gate>) {
     let mut is_troubled = false;
     loop {

@@ -35,7 +35,7 @@ const ALGORITHMS: [Algorithm; 9] = [
 pub enum KeySetSource {
     /// A file, such as one that a sidecar keeps.
     File(PathBuf),
-    /// An address, and what is needed to read it.
+    /// A URL, with the settings to read it.
     Url {
         /// `https://…`.
         url: String,
@@ -51,7 +51,7 @@ pub enum KeySetSource {
 pub struct Issuer {
     /// Its name, as its tokens claim it.
     pub issuer: String,
-    /// For whom its tokens have to be: this server.
+    /// The required audience of its tokens: this server.
     pub audience: String,
     /// Its keys.
     pub keys: KeySetSource,
@@ -79,7 +79,7 @@ pub struct SignIn {
 /// One line of an issuer's mapping.
 #[derive(Debug, Clone)]
 pub struct ClaimRule {
-    /// The claims that a token must have: a path (`kubernetes.io/namespace`), and what stands there.
+    /// The claims that a token must have: a path (`kubernetes.io/namespace`), and a pattern of its value.
     pub claims: BTreeMap<String, Pattern>,
     /// The mapped identity; an empty name is the token's `sub`.
     pub is: MappedIdentity,
@@ -172,7 +172,7 @@ pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Resu
         return Err("the JWT has an extension that has to be understood");
     }
     let key = keys.verifying(&header).ok_or("the JWT's key is none of its issuer's for such a signature")?;
-    // Times are looked at below, by the database's clock; so is all else that is claimed.
+    // Times are checked below, by the database's clock; so are all other claims.
     let mut signature = Validation::new(header.alg);
     signature.required_spec_claims.clear();
     (signature.validate_exp, signature.validate_nbf, signature.validate_aud) = (false, false, false);
@@ -215,7 +215,7 @@ fn seconds_of(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|seconds| seconds.floor() as i64))
 }
 
-/// True when what stands at this path, or one of several things there, fits.
+/// True when the value at this path, or one of several there, fits.
 fn claims_at(claims: &Map<String, Value>, path: &str, wanted: &Pattern) -> bool {
     let fits = |value: &Value| match value {
         Value::String(text) => wanted.matches(text),

@@ -12,7 +12,7 @@ use ring::signature as rings;
 static RING: CryptoProvider =
     CryptoProvider { signer_factory: signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
 
-/// To be called before a signature is looked at; once is enough.
+/// To be called before a signature is verified; once is enough.
 pub(super) fn install() {
     // Another provider that is installed stays: it verifies too.
     let _ = RING.install_default();

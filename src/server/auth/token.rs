@@ -42,7 +42,7 @@ impl std::fmt::Debug for NewToken {
 pub struct Shown<'a> {
     /// Its public name.
     pub id: &'a str,
-    /// To be held against what is stored.
+    /// To be compared with the stored digest.
     pub digest: Digest,
 }
 
@@ -58,7 +58,7 @@ pub fn mint(roles: &[Role], random: &[u8; RANDOM_BYTES]) -> NewToken {
     NewToken { text, id, digest }
 }
 
-/// Reads a token; none for what is not one, or has a letter wrong.
+/// Parses a token; none for an invalid or mistyped one.
 #[must_use]
 pub fn read(text: &str) -> Option<Shown<'_>> {
     if text.len() > CHARS_MAX || !text.is_ascii() {

@@ -9,7 +9,7 @@ use callgate_core::domain::json::{self, Json};
 
 /// Characters of a value that are shown without being unfolded.
 const SHORT: usize = 240;
-/// Bytes of arguments that one page shows; of more, the rest is a page of its own, and it says so.
+/// Bytes of arguments that one page shows; the rest has a page of its own, with a link to it.
 pub(super) const SHOWN_BYTES: usize = 20_000;
 /// Members that are shown without being unfolded.
 const MEMBERS: usize = 40;

@@ -23,7 +23,7 @@ struct Asset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// All of them; `assets/README.md` says what is not ours.
+/// All of them; `assets/README.md` lists those of third parties.
 const ASSETS: [Asset; 8] = [
     Asset { name: "console.css", kind: STYLE, bytes: include_bytes!("assets/console.css") },
     Asset { name: "console.js", kind: SCRIPT, bytes: include_bytes!("assets/console.js") },

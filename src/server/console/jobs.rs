@@ -57,7 +57,7 @@ impl Jobs {
         self.0.lock()
     }
 
-    /// Begins one as this visitor, and gives its id.
+    /// Starts one as this visitor, and returns its id.
     pub(super) async fn begin(
         self: &Arc<Self>,
         visitor: &Visitor,

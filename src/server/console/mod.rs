@@ -37,7 +37,7 @@ use crate::{gate::Identities, grpc::Inside};
 #[derive(Debug, Clone)]
 struct Console {
     inside: Inside,
-    /// Keeps who is signed in; everything else is asked through `inside`.
+    /// For console sessions; all other requests go through `inside`.
     identities: Arc<Identities>,
     /// Backtests that were begun here.
     jobs: Arc<jobs::Jobs>,

@@ -103,12 +103,12 @@ impl Secret {
         self.text(b"csrf")
     }
 
-    /// Is this what our forms carry?
+    /// Is this the CSRF token of the session?
     pub(super) fn is_csrf(&self, given: &str) -> bool {
         same(&self.csrf(), given)
     }
 
-    /// A text that only who has this secret can make.
+    /// A text that only a holder of this secret can derive.
     pub(super) fn text(&self, label: &[u8]) -> String {
         text(&self.derived(label))
     }
@@ -162,7 +162,7 @@ impl Secret {
         serde_json::from_slice(&text).ok()
     }
 
-    /// The header by which a browser keeps it until it is closed; where it is none, by which it forgets what it keeps.
+    /// The cookie header of a secret, until the browser is closed; without a secret, the one that deletes the cookie.
     pub(super) fn cookie(secret: Option<&Self>) -> Option<HeaderValue> {
         let (value, age) = secret.map_or((String::new(), "; Max-Age=0"), |secret| (BASE64.encode(&secret.0[..]), ""));
         let mut value =

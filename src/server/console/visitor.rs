@@ -25,7 +25,7 @@ pub(super) struct Visitor {
     pub(super) known: Known,
     /// CSRF token of their forms.
     pub(super) csrf: String,
-    /// The services, as they ask them: what generated clients take for a connection.
+    /// The services with their credential, as a channel of generated clients.
     pub(super) calls: Insider,
     pub(super) secret: Secret,
     /// Time of the request.
@@ -40,7 +40,7 @@ impl Visitor {
     }
 }
 
-/// A browser's request, as far as it says who asks.
+/// The parts of a browser's request that identify its caller.
 pub(super) struct Shown {
     pub(super) peer: Option<Arc<Peer>>,
     pub(super) headers: HeaderMap,
@@ -108,7 +108,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
         let Some(showed) = session::find(&console.identities, &secret, is_active).await? else { return Ok(None) };
         let shown = Shown::of(parts);
-        // The name alone counts only while the server knows no credentials, and is asked by a name of its own.
+        // The name alone counts only while the server has no credentials, and the request names a host of its own.
         let calls = shown.calls(console, &showed)?;
         match Known::by(&calls).await {
             Ok(known) => {

@@ -88,7 +88,7 @@ pub(super) fn halted(scope: HaltScope) -> &'static str {
     }
 }
 
-/// A budget, by what it counts and of whom.
+/// A budget, by its dimension and scope.
 pub(super) fn budget(left: &BudgetLeft) -> String {
     let what = match left.dimension() {
         BudgetDimension::CostMicros => "cost".to_owned(),

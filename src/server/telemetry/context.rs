@@ -8,8 +8,8 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Longest `tracestate` that is carried along, in bytes: what W3C asks to carry at least. It is kept with every span in
-/// the queue, so a caller must not choose its size.
+/// Longest `tracestate` that is propagated, in bytes: the minimum by W3C. It is kept with every span in the queue, so a
+/// caller must not choose its size.
 const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// The caller's span, below which ours hang.

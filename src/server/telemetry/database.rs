@@ -16,7 +16,7 @@ const APPEND: &str = "SELECT append";
 /// Summary of the statements that load a tree.
 const LOAD: &str = "SELECT call_tree call outcome";
 
-/// A span of kind client: below which one, what it is here, its name for collectors, and the summary of its statement.
+/// A span of kind client: its parent, its name here, its name for collectors, and the summary of its statement.
 macro_rules! client {
     ($parent:expr, $span:expr, $name:expr, $summary:expr, $namespace:expr) => {
         info_span!(

@@ -57,7 +57,7 @@ impl TraceSampler {
     }
 }
 
-/// Settles each second, and says once that not all are traced.
+/// Settles each second, and logs once that calls are sampled.
 async fn settle(share: Arc<SampleShare>) {
     let mut seconds = interval(Duration::from_secs(1));
     let mut is_said = false;

@@ -137,7 +137,7 @@ fn batches(
     BatchSettings { queue, batch, every }
 }
 
-/// The sampler that is asked for.
+/// The sampler by the environment.
 fn sampler(values: &mut Values<'_>) -> Option<Sampler> {
     const NAME: &str = "OTEL_TRACES_SAMPLER";
     let parent = |sampler| Some(Sampler::ParentBased(Box::new(sampler)));

@@ -202,12 +202,12 @@ impl Metrics {
         }
     }
 
-    /// It is known what came of a retry.
+    /// The outcome of a retry is known.
     pub fn retried(&self, trial: &Trial) {
         self.retries.settled(trial);
     }
 
-    /// Secrets were left out of what was stored of a call.
+    /// Secrets of a call were redacted before it was stored.
     pub fn redacted(&self, secrets: &Secrets) {
         for (kind, count) in secrets.counts() {
             self.redactions.add(count.into(), &[KeyValue::new(names::REDACTION, kind.as_str())]);

@@ -38,7 +38,7 @@ use super::{
     watch::{Line, Signal, WatchedExporter},
 };
 
-/// Longest time to send what is left at the end.
+/// Longest time to send the rest at shutdown.
 const FLUSH_MAX: Duration = Duration::from_millis(1_500);
 /// After that, longest time for the exporters to notice the hang-up.
 const HANG_UP_MAX: Duration = Duration::from_millis(500);
@@ -101,7 +101,7 @@ macro_rules! exporter {
     }};
 }
 
-/// Starts to export as the plan says, whether collectors answer or not; gives what `meters` counts with, too.
+/// Starts the exports of the plan, whether collectors respond or not; returns the provider of `meters`, too.
 pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, SdkMeterProvider), TelemetryError> {
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (hang_up, hung_up) = watch::channel(false);
@@ -113,7 +113,7 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
         let batches = batches.with_max_export_batch_size(plan.spans.batch).with_scheduled_delay(plan.spans.every);
         let processor = BatchSpanProcessor::new(exporter, batches.build());
         let provider = SdkTracerProvider::builder().with_resource(resource());
-        // Only what is kept gets so far.
+        // Only sampled spans get so far.
         let provider = provider.with_sampler(Sampler::AlwaysOn);
         Ok(provider.with_span_processor(processor).build())
     });
@@ -138,8 +138,8 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
     Ok((Otlp { traces, logs, meters: meters.clone(), hang_up, lines }, meters))
 }
 
-/// Sends nothing of each signal, by the way that [`start`] would take: the signal, its endpoint, and what the collector
-/// said against it.
+/// Sends an empty export of each signal, with the clients of [`start`]: the signal, its endpoint, and the collector's
+/// rejection.
 pub(super) async fn probe(plan: &Plan) -> Result<Vec<ProbeOutcome>, TelemetryError> {
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (_hang_up, hung_up) = watch::channel(false);
@@ -177,10 +177,10 @@ pub struct ProbeOutcome {
 }
 
 impl Otlp {
-    /// Sends what is left, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
+    /// Sends the rest, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
     pub(super) async fn shutdown(self) {
         let Self { traces, logs, meters, hang_up, lines } = self;
-        // The SDK's shutdown blocks, and a blocked thread of the runtime could not send what is waited for.
+        // The SDK's shutdown blocks, and a blocked thread of the runtime could not send the rest.
         let longest = FLUSH_MAX + HANG_UP_MAX;
         let traces = traces.map(|traces| apart(move || traces.shutdown_with_timeout(longest)));
         let logs = logs.map(|logs| apart(move || logs.shutdown_with_timeout(longest)));

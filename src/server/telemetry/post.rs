@@ -80,7 +80,7 @@ impl HttpClient for CollectorClient {
 }
 
 async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Response<Bytes>, String> {
-    // The client's own error says no more than at which step it came.
+    // The client's own error has only the failed step.
     let told = |error: Error| error.source().map_or_else(|| error.to_string(), in_words);
     let response = to.request(request.map(Full::new)).await.map_err(told)?;
     let (head, body) = response.into_parts();
@@ -89,7 +89,7 @@ async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Respons
     Ok(Response::from_parts(head, body))
 }
 
-/// An error and what it came of.
+/// An error with its causes.
 fn in_words(error: &dyn std::error::Error) -> String {
     let (mut text, mut error) = (error.to_string(), error);
     while let Some(cause) = error.source() {

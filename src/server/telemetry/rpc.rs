@@ -20,8 +20,8 @@ pub struct ServerCall {
 }
 
 impl ServerCall {
-    /// A call of `method`, as `package.Service/Method`, or [`names::OTHER`] for what is none of ours. Its span hangs
-    /// below the caller's, which is taken out of the headers, so that what is begun for it hangs below its own.
+    /// A call of `method`, as `package.Service/Method`, or [`names::OTHER`] for any other. Its span hangs below the
+    /// caller's, which is taken out of the headers, so that spans of its work hang below its own.
     #[must_use]
     pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Arc<Metrics>) -> Self {
         let traced = TraceContext::begun(headers, || open(method));

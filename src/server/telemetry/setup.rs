@@ -46,10 +46,10 @@ pub struct TelemetrySettings {
     /// Format of log lines.
     pub log_format: LineFormat,
     /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
-    /// all, and what callgate has to say for itself.
+    /// all, and callgate's own lines from info.
     pub log_filter: Option<String>,
-    /// The collector's address, as `http://host:4317`, before that of the environment. Where neither names one there
-    /// are no spans, and metrics only for who asks for them.
+    /// The collector's address, as `http://host:4317`, before that of the environment. Without either there are no
+    /// spans, and metrics only for scrapes.
     pub otlp_endpoint: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub enum TelemetryError {
         /// The fault.
         why: String,
     },
-    /// A variable of the environment asks for what cannot be done.
+    /// A variable of the environment has an invalid value.
     #[error("{name} cannot be applied: {why}")]
     Variable {
         /// Its name; its value may be a secret.
@@ -137,8 +137,7 @@ impl Telemetry {
         self.scrape.clone()
     }
 
-    /// Sends what is left to the collector, within two seconds, and writes the waiting lines, within one; the rest is
-    /// lost.
+    /// Sends the rest to the collector, within two seconds, and writes the waiting lines, within one; the rest is lost.
     pub async fn shutdown(self) {
         if let Some(otlp) = self.otlp {
             otlp.shutdown().await;
@@ -147,8 +146,8 @@ impl Telemetry {
     }
 }
 
-/// Looks whether the collectors that a server with this endpoint, and this process's environment, would export to take
-/// what is sent, by sending nothing of each signal; and gives what is wrong with the environment, in words.
+/// Probes the collectors of a server with this endpoint and this process's environment, by an empty export of each
+/// signal. Returns the warnings about the environment too.
 ///
 /// # Errors
 /// [`TelemetryError`] when a server would not start with it.
@@ -179,7 +178,7 @@ where
         (None, meters.build())
     };
     let format = settings.log_format;
-    // A line says everything itself: without spans none is formatted for nothing.
+    // A line is complete by itself: without spans none is formatted for nothing.
     let events = filter_fn(|meta| meta.is_event());
     let (traces, logs) = otlp.as_ref().map_or((None, None), |otlp| (otlp.traces.as_ref(), otlp.logs.as_ref()));
     let subscriber: Box<dyn Subscriber + Send + Sync> = if traces.is_some() || logs.is_some() {
@@ -212,7 +211,7 @@ fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
     let directives = directives.filter(|text| !text.trim().is_empty()).unwrap_or(FILTER_DEFAULT);
     let wrong = |why: String| TelemetryError::Filter { filter: directives.to_owned(), why };
     let filter = EnvFilter::builder().parse(directives).map_err(|error| wrong(error.to_string()))?;
-    // OpenTelemetry says every failed export; the exporters here say the first.
+    // OpenTelemetry logs every failed export; the exporters here log the first.
     let quiet = "opentelemetry=off".parse().map_err(|error| wrong(format!("{error}")))?;
     Ok(filter.add_directive(quiet))
 }

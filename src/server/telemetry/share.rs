@@ -10,7 +10,7 @@ use opentelemetry::{metrics::MeterProvider, trace::TraceId};
 
 use super::names;
 
-/// Calls of services that are traced in a second, unless `OTEL_TRACES_SAMPLER` says how many.
+/// Calls of services that are traced in a second, unless `OTEL_TRACES_SAMPLER` is set.
 pub(super) const PER_SECOND: u64 = 500;
 /// As many values have a trace id's random bits, its last seven bytes (W3C Trace Context, level 2).
 const VALUES: u64 = 1 << 56;

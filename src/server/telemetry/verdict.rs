@@ -25,8 +25,7 @@ use callgate_core::domain::{
     violation::any_item,
 };
 
-/// Calls of the window that are said with a broken loop; loop detectors look back over as many unless the policy says
-/// otherwise.
+/// Calls of the window that are logged with a broken loop: as many as the default window of loop detectors.
 const WINDOW_MAX: usize = 30;
 
 /// The lines of one statement at a level that is only known at run time: tracing wants it at compile time.
@@ -119,7 +118,7 @@ pub fn coerced(proposal: &Proposal) {
     );
 }
 
-/// Says what came of a call, once, and puts it on the current report's span.
+/// Logs the outcome of a call, once, and records it on the current report's span.
 pub fn recorded(settled: &SettledEvent) {
     let span = Span::current();
     note_report(&span, settled);

@@ -50,7 +50,7 @@ struct Collector {
 #[derive(Debug, Default)]
 struct State {
     failing: u8,
-    /// Those of which it was said since everything got through.
+    /// Signals whose failure was logged since everything got through.
     said: u8,
     /// Cause, until it is logged.
     cause: Option<String>,
@@ -65,8 +65,8 @@ impl Collector {
         self.state.lock()
     }
 
-    /// An export of `signal` ended; `cause` is why it failed, where the exporter does not say. True where that begins
-    /// something that is to be said.
+    /// An export of `signal` ended; `cause` is its failure, where the exporter has none. True where that begins a
+    /// failure to log.
     fn saw(&self, signal: Signal, result: &OTelSdkResult, cause: Option<String>) -> bool {
         let bit = signal as u8;
         let mut state = self.state();
@@ -95,7 +95,7 @@ impl Collector {
         }
     }
 
-    /// Says what fails and was not said, if it still fails.
+    /// Logs the failing signals that were not logged, if they still fail.
     fn tell(&self) {
         let (failing, cause) = {
             let mut state = self.state();
@@ -146,7 +146,7 @@ impl Line {
         Self { collector: Arc::new(Collector::new(endpoint, hint)), hung_up, runtime }
     }
 
-    /// Says at the end what was not said yet.
+    /// Logs at the end the failures that were not logged yet.
     pub(super) fn end(&self) {
         self.collector.tell();
     }
@@ -166,7 +166,7 @@ impl Line {
         };
         let result = select! {
             biased;
-            // An error says that the other end is gone: hung up as well.
+            // An error means that the other end is gone: hung up as well.
             _ = hung_up.wait_for(|up| *up) => Err(OTelSdkError::InternalFailure("cut off at the end".to_owned())),
             result = export => result,
             () = too_long => Err(OTelSdkError::Timeout(limit)),

@@ -19,7 +19,7 @@ use callgate_core::domain::{
     ids::DEFAULT_TENANT,
 };
 
-/// A route, and who may take it.
+/// A route, with its roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteAccess {
     /// Its path.
@@ -31,7 +31,7 @@ pub struct RouteAccess {
 const HEALTH: &str = "/healthz";
 const READY: &str = "/readyz";
 const METRICS: &str = "/metrics";
-/// The hooks of Claude Code; who answers them is the room of calls.
+/// The hooks of Claude Code, which the module `grpc` answers.
 pub const CLAUDE_CODE: &str = "/hooks/claude-code";
 
 /// All routes. Others are not served.
@@ -43,8 +43,8 @@ pub const ROUTES: [RouteAccess; 4] = [
     RouteAccess { path: CLAUDE_CODE, roles: Some(&[Role::Agent]) },
 ];
 
-/// The first parts of the paths of pages for people; all that is below them is of the same page. Anybody may ask for a
-/// page: the console asks who they are by itself, since browsers show no credential but a cookie of its own.
+/// The first segments of the paths of pages; all below one is of the same page. Pages need no role here: the console
+/// authenticates by itself, since browsers present no credential but its own cookie.
 pub const PAGES: [&str; 14] = [
     "",
     "approvals",
@@ -95,7 +95,7 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// For who asks; anybody may.
+    /// Response text, for any caller.
     const fn in_words(self) -> &'static str {
         match self {
             Self::Ready => "ready\n",
@@ -180,7 +180,7 @@ fn text(code: StatusCode, text: String) -> Response {
     (code, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], guarded(), text).into_response()
 }
 
-/// Nothing that is told is kept on the way, or taken for something else.
+/// No response is cached on the way, or taken for another type.
 #[must_use]
 pub fn guarded() -> [(HeaderName, HeaderValue); 2] {
     [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")]

@@ -38,7 +38,7 @@ fn default_tenant() -> String {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Format {
-    /// An object with what happened.
+    /// An object with the event.
     #[default]
     Json,
     /// `{"text": …}`, as incoming webhooks of Slack and its like take it.
@@ -61,7 +61,7 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Reads the file, and what it names.
+    /// Reads the file, and the files that it names.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read --approvals-webhook {shown}"))?;

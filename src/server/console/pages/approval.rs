@@ -57,7 +57,7 @@ struct Page {
     before: Before,
     /// Reason why the user cannot answer it.
     cannot: Option<String>,
-    /// The thing that a yes may hold for, where it has a name.
+    /// The resource that an approval may cover, where it has a name.
     thing: Option<String>,
     fault: Option<String>,
     form: Answer,
@@ -91,7 +91,7 @@ struct Answer {
     digest: String,
 }
 
-/// For how long a yes may hold that is for more than the call.
+/// Lifetimes of an approval that covers more than the call.
 const TERMS: [(u32, &str); 6] =
     [(15, "15 minutes"), (60, "an hour"), (240, "4 hours"), (480, "8 hours"), (1_440, "a day"), (10_080, "a week")];
 
@@ -116,7 +116,7 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
             Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], question.edited_arguments_json).into_response())
         }
         "json" => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], question.arguments_json).into_response()),
-        // Answered meanwhile: what can be done on the page is another thing now.
+        // Answered meanwhile: the page has other actions now.
         "standing" if state(&question) != place.seen => {
             Ok((StatusCode::OK, [(HX_REFRESH, HeaderValue::from_static("true"))]).into_response())
         }

@@ -113,7 +113,7 @@ async fn begin(
     match console.jobs.begin(&visitor, request, timestamp(visitor.now)).await {
         Ok(id) => Ok(Redirect::to(&format!("/policy/backtests/{id}")).into_response()),
         Err(fault) if fault.is_unauthenticated() => Err(fault),
-        // Told beside what they had written.
+        // Shown beside the submitted text.
         Err(fault) => policy::refused(&console, &visitor, &form.text.replace("\r\n", "\n"), &form.hash, fault).await,
     }
 }
@@ -149,7 +149,7 @@ async fn show(
 ) -> Result<Response, PageError> {
     let page = Page::new(&visitor, console.jobs.find(&visitor, &id)?);
     match place.part.as_str() {
-        // It is over: there is more to see than how far it is.
+        // It has ended: the page has more than its progress.
         "standing" if page.running.is_none() => Ok([(HX_REFRESH, HeaderValue::from_static("true"))].into_response()),
         "standing" => Ok(Html(page.as_standing().render()?).into_response()),
         _ => Ok(Html(page.render()?).into_response()),

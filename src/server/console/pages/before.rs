@@ -11,7 +11,7 @@ use callgate_proto::v1::{
     session_service_client::SessionServiceClient,
 };
 
-/// Calls that are looked through.
+/// Limit of scanned calls.
 const LOOKED_AT: u32 = 100;
 /// Calls of the timeline.
 const TIMELINE: usize = 12;
@@ -25,11 +25,11 @@ pub(super) struct Before {
     pub(super) timeline: Vec<CallEntry>,
     /// Calls that changed something or read the same resource, the newest first.
     pub(super) effects: Vec<CallEntry>,
-    /// There were calls that were not looked through.
+    /// There were calls that were not scanned.
     pub(super) has_more: bool,
-    /// The last call of the same tool, and what is other now.
+    /// The last call of the same tool, and the changes since.
     pub(super) similar: Option<Similar>,
-    /// The call as it stands: when its agent asked last, and what came of it.
+    /// The call as it stands: its last Evaluate, and its outcome.
     pub(super) call: Option<CallEntry>,
 }
 

@@ -31,7 +31,7 @@ use callgate_proto::v1::{
 
 /// Texts from this size on, in bytes, are folded.
 const LONG: usize = 2_000;
-/// A call's arguments and answer, its rows with them again, and what was judged and reported.
+/// A call's arguments and answer, its rows with them again, and its judgements and reports.
 const MESSAGE_MAX: usize = 64 << 20;
 
 pub(super) fn router() -> Router<Console> {
@@ -127,7 +127,7 @@ impl Page {
 
 /// JSON with a line a member; anything else as it is.
 pub(super) fn pretty(text: &str) -> String {
-    // Numbers keep their digits: what is shown has to be what is stored.
+    // Numbers keep their digits, exactly as they are stored.
     let value = serde_json::from_str::<Box<serde_json::value::RawValue>>(text);
     match value {
         Ok(_) => indented(text),

@@ -54,7 +54,7 @@ struct Page {
 }
 
 impl Page {
-    /// The fields of the form: name, label, and what is chosen.
+    /// The fields of the form: name, label, and choice.
     fn choices(&self) -> [(&'static str, &'static str, &str); 2] {
         [("from", "Before", &self.from), ("to", "After", &self.to)]
     }

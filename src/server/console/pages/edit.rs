@@ -60,7 +60,7 @@ pub(super) fn hidden(question: &Approval) -> Option<String> {
     }
 }
 
-/// Arguments as they are edited: a member a line, and what is not seen as its escape.
+/// Arguments for the editor: a member a line, with invisible characters escaped.
 pub(super) fn editable(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for char in pretty(text).chars() {

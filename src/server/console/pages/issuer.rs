@@ -163,8 +163,8 @@ struct Tokens {
     id_token: String,
 }
 
-/// A page that goes on by itself: the cookie of a session goes with what a page of ours leads to, and not with what
-/// the issuer's does.
+/// A page that redirects by itself: browsers send the cookie of a session on navigation from our own page, and not from
+/// the issuer's.
 #[derive(Template)]
 #[template(path = "signed_in.html")]
 struct Page {

@@ -111,7 +111,7 @@ struct List {
     next: String,
     tool: String,
     kinds: Vec<(String, String)>,
-    /// The kind of failure that is asked for, by its name in the contract.
+    /// The requested kind of failure, by its name in the contract.
     kind: String,
     history: History,
 }

@@ -48,7 +48,7 @@ struct Page {
     now: Now,
 }
 
-/// The part that is asked for again each second.
+/// The part that is refreshed each second.
 #[derive(Template)]
 #[template(path = "now.html", block = "live")]
 struct Part {

@@ -48,7 +48,7 @@ struct Page {
     revisions: Vec<PolicyRevision>,
     next: String,
     active: String,
-    /// The active revision, which an exchange is held against.
+    /// The active revision, with which a change is compared.
     revision: u64,
     /// May they exchange it?
     is_admin: bool,
@@ -90,7 +90,7 @@ struct Told {
 struct Wanted {
     hash: String,
     after: String,
-    /// A backtest whose text is looked at again.
+    /// A backtest with the text to show again.
     r#try: String,
 }
 
@@ -229,13 +229,13 @@ async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), PageErr
     Ok(())
 }
 
-/// The revision that was active when the form was made: who exchanges another one has not seen what they exchange.
+/// The revision that was active when the form was rendered: a change of another one would be unseen.
 pub(super) fn seen(revision: &str) -> Result<u64, PageError> {
     revision.parse().map_err(|_| PageError::field("revision: must be a whole number"))
 }
 
 impl Checked {
-    /// Its lines, each with what is wrong there, and how bad that is.
+    /// Its lines, each with its problem and severity.
     fn lines(&self) -> Vec<(u64, &str, Option<&'static str>)> {
         let worst = |at: u64| {
             let here = self.found.problems.iter().filter(|problem| problem.line == at);

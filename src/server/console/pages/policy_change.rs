@@ -57,7 +57,7 @@ struct Page {
     hash: String,
     /// Its last activation.
     last: Option<PolicyRevision>,
-    /// The active revision, which the exchange is held against.
+    /// The active revision, with which the change is compared.
     revision: u64,
     difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),

@@ -114,7 +114,7 @@ fn share(used: u64, limit: u64) -> u64 {
     used.saturating_mul(100).checked_div(limit).unwrap_or(100)
 }
 
-/// The use of the session's own budgets over its last steps, in percent: made backwards from what is used now.
+/// The use of the session's own budgets over its last steps, in percent: computed backwards from the present use.
 #[derive(Default)]
 struct Chart {
     names: Vec<String>,

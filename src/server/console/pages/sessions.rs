@@ -53,7 +53,7 @@ struct Search {
     part: String,
 }
 
-/// Words of a form, and what they stand for.
+/// Words of a form, with their values.
 const DECISIONS: [(&str, Decision); 6] = [
     ("ALLOW", Decision::Allow),
     ("ASK", Decision::Ask),
@@ -150,7 +150,7 @@ struct Page {
     rows: Vec<Row>,
     /// Path of the next page; empty after the last one.
     next: String,
-    /// Since when everything was looked through; none where all was.
+    /// Start of the scanned time; none where all was scanned.
     since: Option<Timestamp>,
     is_sealed: bool,
     /// The page without a filter, which keeps itself up to date.
@@ -261,7 +261,7 @@ impl Halting {
         let (name, reason) = (self.name.trim().to_owned(), self.reason.trim().to_owned());
         let mut sessions = SessionServiceClient::new(visitor.calls.clone());
         match self.what.as_str() {
-            // Everybody who is stopped reads it.
+            // Every halted agent reads it.
             "halt" if reason.is_empty() => Err(PageError::field("reason: required; models and users get it")),
             "halt" => {
                 let what = HaltRequest { scope, name: name.clone(), reason };

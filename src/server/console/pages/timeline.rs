@@ -7,7 +7,7 @@ use callgate_proto::v1::{CallEntry, Decision, Finding, FollowUpKind};
 pub(super) struct Segment {
     pub(super) session: String,
     pub(super) agent: String,
-    /// For the indent; what is deeper stands as deep as the deepest.
+    /// Depth of the indent, at most `DEPTH_MAX`.
     pub(super) depth: u32,
     pub(super) turns: Vec<Vec<Step>>,
 }

@@ -18,7 +18,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list).post(change))
 }
 
-/// Each role as people write it, and what it lets its holder do, in the order in which a form offers them.
+/// Each role in words, with its permissions, in the order of the form.
 const ROLES: [(Role, &str, &str); 5] = [
     (Role::Agent, "agent", "evaluates and reports calls, for agents"),
     (Role::Approver, "approver", "answers approval requests"),
@@ -47,7 +47,7 @@ struct Row {
     roles: Vec<&'static str>,
     /// It is not valid any more.
     has_ended: bool,
-    /// For how long one in its place holds; none for ever.
+    /// Lifetime of a replacement; none for ever.
     days: Option<i64>,
 }
 
@@ -97,7 +97,7 @@ impl Change {
         given.map(|((role, ..), _)| *role).collect()
     }
 
-    /// For how long; none for ever.
+    /// Lifetime; none for ever.
     fn ttl(&self) -> Result<Option<Duration>, PageError> {
         if self.days.trim().is_empty() {
             return Ok(None);

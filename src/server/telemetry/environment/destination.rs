@@ -189,7 +189,7 @@ fn parsed(endpoint: &str, signal: Option<Signal>) -> Result<Uri, TelemetryError>
     full.parse().map_err(|error| wrong(format!("{error}")))
 }
 
-/// The exporter reads them itself, and would leave out what it cannot read. Their values are secrets.
+/// The exporter reads them itself, and would ignore unreadable ones. Their values are secrets.
 fn check_headers(name: &str, text: &str) -> Result<(), TelemetryError> {
     for (i, pair) in text.split_terminator(',').enumerate() {
         let whole = pair.split_once('=').is_some_and(|(key, value)| {

@@ -22,7 +22,7 @@ impl<'a> Values<'a> {
         self.environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// A variable is set to what is not done, and `why`.
+    /// Warns of a variable with an unsupported value, and `why`.
     pub(super) fn ignored(&mut self, name: &str, why: &str) {
         let value = self.text(name).unwrap_or_default();
         self.warnings.push(format!("{name}={value} is ignored: {why}"));

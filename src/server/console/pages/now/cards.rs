@@ -15,7 +15,7 @@ use callgate_proto::{
 const OVERLOOKED_MS: i64 = 300_000;
 /// Time without confirmation of the active policy from which the card warns, in milliseconds.
 const UNCONFIRMED_MS: u64 = 10_000;
-/// From how many calls in a minute on it means something that most of them are refused.
+/// Calls in a minute from which a majority of refusals is significant.
 const MANY: u64 = 20;
 
 /// Decisions, in their order on the page.
@@ -28,7 +28,7 @@ const DECISIONS: [(Decision, &str); 6] = [
     (Decision::Stop, "STOP"),
 ];
 
-/// One figure, whether it is bad, and where one does something about it.
+/// One figure, with its severity and a link to act.
 pub(super) struct Card {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
@@ -95,7 +95,7 @@ fn approvals(frame: &Frame, fleet: &Fleet, at: i64) -> Card {
     Card { since: since(oldest, at), ..card }.leading(link(frame, "/approvals", ""), "Review")
 }
 
-/// Sessions held and stopped, what is halted, and what runs.
+/// Sessions held and stopped, halts, and running calls.
 fn sessions(frame: &Frame, fleet: &Fleet) -> [Card; 4] {
     let path = |state: &str| link(frame, "/sessions", &format!("?state={state}"));
     let halts = fleet.halts.len() as u64;

@@ -12,7 +12,7 @@ use callgate_proto::{
 pub(super) struct Chart {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// `line` for what happened within a minute, `step` for what was so at its end.
+    /// `line` for counts within a minute, `step` for states at its end.
     pub(super) kind: &'static str,
     /// Unit of its axis, where that is no plain count.
     pub(super) unit: &'static str,
