@@ -1,5 +1,4 @@
-//! Statuses of errors: one place, documented pairs of code and reason (proto/callgate/v1/gate_service.proto), and no
-//! word of the database's.
+//! Statuses of errors: documented pairs of code and reason (proto/callgate/v1/gate_service.proto), without SQL errors.
 
 mod codes;
 mod commands;
@@ -97,7 +96,6 @@ pub(super) fn first_token() -> Status {
     status(Code::FailedPrecondition, "FIRST_TOKEN", message, None)
 }
 
-/// A rejected credential.
 pub(super) fn refused(refused: CredentialRejection) -> Status {
     match refused {
         CredentialRejection::Unknown(_) => unauthenticated(),
@@ -132,7 +130,6 @@ pub(super) fn profile_unknown(tool: &str, kind: &str) -> Status {
     status(Code::NotFound, "PROFILE_UNKNOWN", message, None)
 }
 
-/// An unknown approval request.
 pub(super) fn approval_unknown() -> Status {
     status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
 }
