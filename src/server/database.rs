@@ -1,4 +1,4 @@
-//! The database of a plane: somebody's own, or a private PostgreSQL that is started and stopped with the plane.
+//! The database of a deployment: the user's own, or a private PostgreSQL that is started and stopped with the server.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,14 +13,14 @@ use crate::config::DatabaseConfig;
 use callgate_postgres::{DatabasePhase, PrivatePostgres, PrivatePostgresError};
 use callgate_store::{parse_url, reached_at};
 
-/// How long the end of a server may go unnoticed after a connection to it broke.
+/// Longest delay in noticing the end of a server after a connection to it broke.
 const NOTICED_MAX: Duration = Duration::from_secs(1);
 
 /// A database that can be connected to.
 #[derive(Debug)]
 pub struct Database {
     pub options: PgConnectOptions,
-    /// What it is, for people.
+    /// Its description, for people.
     pub described: String,
     private: Option<PrivatePostgres>,
 }
@@ -42,7 +42,7 @@ impl Database {
         Ok(Self { options, described, private: Some(private) })
     }
 
-    /// What a private one is doing; none for somebody's own.
+    /// Phase of a private database; none for the user's own.
     pub fn phase(&self) -> Option<DatabasePhase> {
         self.private.as_ref().map(|private| private.phase().borrow().clone())
     }
@@ -86,7 +86,7 @@ impl Database {
     }
 }
 
-/// Where a private database keeps its data: as given, or at the usual place.
+/// Data directory of a private database: as given, or the default one.
 pub fn data_dir(given: Option<&Path>) -> Result<PathBuf, PrivatePostgresError> {
     given.map_or_else(callgate_postgres::default_data_dir, |dir| Ok(dir.to_owned()))
 }

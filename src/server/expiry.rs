@@ -1,4 +1,4 @@
-//! Certificates that this server shows: before one ends it is said, each day, and told as a metric.
+//! Expiry of this server's own certificates: logged each day before the end, and a metric.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,19 +14,19 @@ use callgate_net::{clock::Clock, listener::first_end};
 
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 const DAY_S: i64 = 86_400;
-/// How long before the end it is said for the first time.
+/// Time before the end at which it is logged first, in seconds.
 const SAID_FROM_S: i64 = 14 * DAY_S;
 
-/// A certificate that is shown to somebody, in a file that may change.
+/// A certificate of this server or its client, in a file that may change.
 #[derive(Debug)]
 pub(super) struct ServedCertificate {
     to: &'static str,
     path: PathBuf,
-    /// When it was said last, and how loud.
+    /// Time and level of the last log line.
     said: Option<(i64, Level)>,
 }
 
-/// What a server of this configuration shows.
+/// Certificates that a server of this configuration presents.
 pub(super) fn shown(config: &ServeConfig) -> Vec<ServedCertificate> {
     let to = |to, path: &Path| ServedCertificate { to, path: path.to_owned(), said: None };
     let server = config.tls.tls_cert.as_deref().map(|path| to("server", path));
@@ -34,7 +34,7 @@ pub(super) fn shown(config: &ServeConfig) -> Vec<ServedCertificate> {
     server.into_iter().chain(database.map(|path| to("database", &path))).collect()
 }
 
-/// The file of the certificate that a database's URL says to show. One that stands in the URL itself is in no file.
+/// The file of the client certificate in a database's URL. A certificate in the URL itself has no file.
 fn own_certificate(url: &str) -> Option<PathBuf> {
     let url = Url::parse(url).ok()?;
     let (_, path) = url.query_pairs().find(|(name, _)| name == "sslcert")?;
@@ -48,7 +48,7 @@ pub(super) async fn follow(mut all: Vec<ServedCertificate>, metrics: Metrics) {
     while !all.is_empty() {
         tick.tick().await;
         for one in &mut all {
-            // What cannot be read is told by who uses it.
+            // Unreadable files are reported by their user.
             if let Some(end) = tokio::fs::read(&one.path).await.ok().and_then(|text| first_end(&text)) {
                 one.look(end, Clock::System.now().as_millis() / 1_000, &metrics);
             }
@@ -69,7 +69,7 @@ impl ServedCertificate {
         }
     }
 
-    /// How loud it is said now, if it is.
+    /// Level of the log line that is due now, if one is.
     fn is_said(&mut self, left: i64, now: i64) -> Option<Level> {
         let level = match left {
             left if left < DAY_S => Level::ERROR,

@@ -1,9 +1,9 @@
-//! Following a policy file: what an editor saves is active a second or two later, if it is a policy; SIGHUP looks at
+//! Watcher of a policy file: a saved text is active a second or two later, if it is a valid policy; SIGHUP reads it at
 //! once.
 //!
 //! Replicas with different files: the one that applies last wins. A file that has not changed since this process
-//! applied it is never applied again, neither by a look nor by SIGHUP, so it cannot undo what somebody activated
-//! meanwhile. A start applies its file whenever another policy is active.
+//! applied it is never applied again, neither by a poll nor by SIGHUP, so it cannot undo a later activation. A start
+//! applies its file whenever another policy is active.
 
 use std::{
     fmt::Display,
@@ -27,9 +27,9 @@ use callgate_core::{
     policy,
 };
 
-/// How often the file is looked at.
+/// Polling interval of the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a changed file has to stay as it is: half of a policy may well be a policy too.
+/// Time for which a changed file has to stay as it is: half of a policy may well be a policy too.
 const SETTLED: Duration = Duration::from_millis(200);
 
 /// Makes the file's policy the active one, unless it is already.
@@ -62,22 +62,22 @@ pub(super) struct Follow {
     hangup: Signal,
     /// Hash of the text that this process applied last.
     applied: String,
-    /// Hash of the text that was looked at last, good or bad.
+    /// Hash of the last text, valid or not.
     seen: String,
-    /// It was said that something is wrong, and it still is.
+    /// A problem was logged, and persists.
     troubled: bool,
 }
 
 impl Follow {
-    /// Listens to SIGHUP from now on; `text` is what is applied first.
+    /// Listens to SIGHUP from now on; `text` is applied first.
     pub(super) fn new(path: &Path, text: &str) -> anyhow::Result<Self> {
         let hangup = signal(SignalKind::hangup()).context("no handler for SIGHUP can be installed")?;
         let applied = policy::hash(text);
         Ok(Self { path: path.to_owned(), hangup, seen: applied.clone(), applied, troubled: false })
     }
 
-    /// Applies the file whenever it changes, until it is dropped. One that cannot be used is said once, with all that
-    /// is wrong with it, and what was active stays active.
+    /// Applies the file whenever it changes, until it is dropped. An invalid one is logged once, with all its problems,
+    /// and the active policy stays.
     pub(super) async fn run(mut self, policies: Arc<Policies>) {
         let mut tick = interval(LOOK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -102,7 +102,7 @@ impl Follow {
         }
     }
 
-    /// The file's text, if it is new and the file stays as it is; `told` to look, what is known to be bad is new too.
+    /// The file's text, if it is new and the file is stable; on a signal (`told`), a known bad text is new too.
     async fn changed(&mut self, told: bool) -> Option<String> {
         let text = self.read(told)?;
         let hash = policy::hash(&text);

@@ -1,6 +1,5 @@
-//! The seam: load, decide, append, try again. This room knows the engine, the policy and the store, and puts them
-//! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
-//! lost.
+//! The gate: load, decide, append, try again. This module knows the engine, the policy and the store, and puts them
+//! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again after a conflict.
 
 mod admission;
 mod approvals;
@@ -93,7 +92,7 @@ pub fn new_id(prefix: &str) -> String {
     format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
 }
 
-/// How long a provider asks to wait with the text of a `Retry-After`, in milliseconds from `now`.
+/// The wait that a provider's `Retry-After` asks for, in milliseconds from `now`.
 #[must_use]
 pub fn retry_after_ms(text: &str, now: i64) -> Option<u64> {
     classify::retry_after_ms(text, now)
@@ -102,20 +101,20 @@ pub fn retry_after_ms(text: &str, now: i64) -> Option<u64> {
 /// Calls of one batch.
 pub const BATCH_MAX: usize = 64;
 
-/// An answer to a question, stored before it is given.
+/// The answer to an Evaluate, stored before it is returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateAnswer {
-    /// What holds.
+    /// The verdict in force.
     pub verdict: Verdict,
-    /// What to tell the model; none for ALLOW.
+    /// Text for the model; none for ALLOW.
     pub text: Option<ToolResult>,
-    /// Where the policy wants the idempotency key.
+    /// The argument that takes the idempotency key, by the policy.
     pub inject_as: Option<InjectAs>,
     /// The arguments to execute instead of those that were asked for.
     pub executes: Option<String>,
     /// For ASK: the user of the agent's host may answer, at the host's own prompt.
     pub host_may_approve: bool,
-    /// What a person has approved instead of the call.
+    /// The arguments that an approver approved instead of the call's.
     pub edited: Option<EditedArguments>,
 }
 
@@ -161,7 +160,7 @@ pub struct Policies {
     trials: Trials,
 }
 
-/// Approval requests: who is asked, how they are answered, and who is notified of them.
+/// Approval requests: routes, answers and notifications.
 #[derive(Debug)]
 pub struct Approvals {
     pub(crate) server: Arc<ServerState>,
@@ -183,7 +182,7 @@ pub struct Identities {
     key_problems: KeyProblems,
 }
 
-/// Forgetting, export, retention and re-encryption of what is stored, and its audit.
+/// Forgetting, export, retention and re-encryption of stored data, and the audit log.
 #[derive(Debug)]
 pub struct Privacy {
     server: Arc<ServerState>,
@@ -223,7 +222,7 @@ pub struct Gate {
     pub approvals: Arc<Approvals>,
     /// Credentials and tenants.
     pub identities: Arc<Identities>,
-    /// What is stored of people.
+    /// Forgetting, export, retention and re-encryption.
     pub privacy: Arc<Privacy>,
     /// Reads for operators.
     pub insight: Arc<Insight>,
@@ -285,7 +284,7 @@ impl Gate {
         }
     }
 
-    /// Writes what is on its way and closes the store.
+    /// Writes the queued changes and closes the store.
     pub async fn close(&self) {
         self.store.close().await;
     }

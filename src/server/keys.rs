@@ -1,5 +1,5 @@
-//! `--auth FILE`: who callers are by certificates and by tokens of issuers, and the keys of these issuers, read again
-//! and again. An issuer that cannot be read keeps the keys that it had.
+//! `--auth FILE`: the mapping of certificates and issuers' tokens to callers, and the keys of these issuers, read
+//! repeatedly. An issuer that cannot be read keeps the keys that it had.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use crate::{
 };
 use callgate_net::outgoing::HttpRequest;
 
-/// How often keys are read: a file costs nothing, an address is somebody else's.
+/// Polling intervals of keys: a file costs nothing, a URL is another party's.
 const FILES_EVERY: Duration = Duration::from_secs(5);
 const URLS_EVERY: Duration = Duration::from_secs(300);
-/// How soon again, when somebody shows a token with an unknown key, or an address does not answer.
+/// Shortest interval, after a token with an unknown key, or a URL without a response.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The largest set of keys.
 const BYTES_MAX: usize = 1 << 20;
@@ -62,7 +62,7 @@ async fn follow_one(identities: Arc<Identities>, place: usize, issuer: Issuer) {
                 AGAIN
             }
         };
-        // Whoever shows tokens with keys of their own makes nobody read more often than that.
+        // Tokens with forged keys cause no more frequent reads than that.
         sleep(AGAIN.min(pause)).await;
         let _ = timeout(pause.saturating_sub(AGAIN), identities.keys_wanted()).await;
     }

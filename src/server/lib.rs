@@ -1,5 +1,5 @@
-//! The server: [`auth`] says who calls, [`gate`] judges and records, [`grpc`], [`web`] and [`console`] answer, and
-//! [`telemetry`] tells what happens. [`serve`] puts them together, as the [`config`] says.
+//! The server: [`auth`] authenticates, [`gate`] judges and records, [`grpc`], [`web`] and [`console`] answer, and
+//! [`telemetry`] reports. [`serve`] puts them together, as the [`config`] says.
 
 #[macro_use]
 extern crate callgate_client;

@@ -1,4 +1,4 @@
-//! A whole plane in this process: database, gate, listener and what runs beside them. `serve` and `demo` share it.
+//! A whole server in this process: database, gate, listener and workers. `serve` and `demo` share it.
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
@@ -25,16 +25,16 @@ use callgate_net::{
 };
 use callgate_store::{Commit, OpenError, Store, StoreError, StoreSettings};
 
-/// How long a start waits for a database that does not answer, and how often it looks.
+/// Longest wait of a start for a database that does not respond, and its polling interval.
 const RECOVERY: Duration = Duration::from_secs(30);
 const RECOVERY_STEP: Duration = Duration::from_secs(1);
 
-/// A running plane.
+/// A running server.
 #[derive(Debug)]
 pub struct ServerHandle {
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub addresses: Vec<Address>,
-    /// Where it tells whoever watches over servers.
+    /// Address of the operations listener, for monitoring.
     pub operations: Option<Address>,
     database: Database,
     gate: Arc<Gate>,
@@ -44,8 +44,8 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Starts everything, or nothing. What can fail without a trace comes first: addresses, which are taken already,
-    /// then the database, and at last the policy, which is active on every other replica from then on.
+    /// Starts everything, or nothing. The steps that can fail without a trace come first: addresses, which are taken
+    /// already, then the database, and at last the policy, which is active on every other replica from then on.
     pub async fn start(
         bound: Vec<BoundListener>,
         database: &DatabaseConfig,
@@ -80,7 +80,7 @@ impl ServerHandle {
         Ok(Self { addresses, operations, database, gate, server, stop, workers })
     }
 
-    /// What the database is, for people.
+    /// Description of the database, for people.
     pub fn database(&self) -> &str {
         &self.database.described
     }
@@ -90,12 +90,12 @@ impl ServerHandle {
         self.database.shell()
     }
 
-    /// True when nobody is let in without a credential.
+    /// True when a credential is required.
     pub fn wants_credentials(&self) -> bool {
         self.gate.identities.wants_credentials()
     }
 
-    /// How many tenants have terms, and how many there are.
+    /// Counts the tenants with a retention period, and all tenants.
     pub fn with_terms(&self) -> (usize, usize) {
         self.gate.privacy.with_terms()
     }
@@ -105,7 +105,7 @@ impl ServerHandle {
         self.gate.server.policy(DEFAULT_TENANT)
     }
 
-    /// Tells somebody of questions to people, from now on.
+    /// Sends approval requests to a webhook, from now on.
     pub(super) fn tell(&mut self, webhook: Webhook) {
         self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
     }
@@ -131,7 +131,7 @@ impl ServerHandle {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Lets calls in progress finish, writes what is on its way, and stops the database if it is ours.
+    /// Lets calls in progress finish, writes queued changes, and stops a private database.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         let (done, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.stop, done).send(());
@@ -180,7 +180,7 @@ async fn judging(
     Ok((gate, listeners))
 }
 
-/// What comes of it once the database answers.
+/// Opens the gate once the database responds.
 async fn waited_for<F>(database: &Database, first: anyhow::Error, open: impl Fn() -> F) -> anyhow::Result<Arc<Gate>>
 where
     F: Future<Output = anyhow::Result<Arc<Gate>>>,
@@ -207,7 +207,7 @@ fn is_passing(error: &anyhow::Error) -> bool {
         || matches!(error.downcast_ref::<NoAnswer>(), Some(NoAnswer::OutOfReach(_)))
 }
 
-/// A gate with what is stored: the schema is brought up to date, and nothing else is changed.
+/// A gate on the stored data: the schema is migrated, and nothing else is changed.
 async fn opened(
     database: &Database,
     policy: &Arc<Policy>,
@@ -238,8 +238,8 @@ async fn opened(
     Ok(gate)
 }
 
-/// Takes over who there is, and the active policy of each. Without the plane's own everything would be let through that
-/// it forbids, unless a file replaces it.
+/// Reads the tenants, and the active policy of each. Without that of `default` every call that it forbids would be let
+/// through, unless a file replaces it.
 async fn stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
     let errors = gate.identities.read_tenants().await.context("the tenants and their policies cannot be read")?;
     if errors.is_empty() || has_file {

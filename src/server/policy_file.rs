@@ -1,4 +1,4 @@
-//! Policy files, as commands take them.
+//! Policy files, as arguments of commands.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ pub fn read_policy(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))
 }
 
-/// The policy of a file, or the default one. Everything wrong with a file is said at once.
+/// The policy of a file, or the default one. An error has all problems of a file.
 pub fn load_policy(path: Option<&Path>) -> anyhow::Result<Arc<Policy>> {
     let Some(path) = path else {
         return Ok(Arc::new(Policy::default()));

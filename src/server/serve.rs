@@ -1,4 +1,4 @@
-//! `callgate serve`.
+//! The command `callgate serve`.
 
 use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
@@ -25,14 +25,14 @@ use callgate_net::{
     },
 };
 
-/// How many threads answer calls, unless somebody says: one less than there are cores, since the database's work is on
-/// the way of every answer. Two threads on two cores wake each other for every answer, and take half as much again of
-/// the machine for the same calls as one.
+/// Default number of threads for calls: one less than there are cores, since every answer needs work of the database.
+/// Two threads on two cores wake each other for every answer, and take half as much again of the machine for the same
+/// calls as one.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-/// Serves until it is told to stop: Ctrl-C, SIGTERM. A second signal ends at once.
+/// Serves until a signal to stop: Ctrl-C, SIGTERM. A second signal ends at once.
 pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let policy = load_policy(config.policy.as_deref())?;
     current(&config.tls)?;
@@ -104,10 +104,10 @@ fn ops_token(path: &Path) -> anyhow::Result<Arc<str>> {
     Ok(token.into())
 }
 
-/// How long a connection lasts that other machines can make, unless somebody says.
+/// Default lifetime of a connection that other machines can make.
 const AGE: Duration = Duration::from_secs(3_600);
 
-/// What connections may take up.
+/// Limits of connections.
 fn limits(config: &ServeConfig) -> ConnectionLimits {
     let is_here = |listen: &Listen| match listen {
         Listen::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -131,10 +131,10 @@ fn limits(config: &ServeConfig) -> ConnectionLimits {
     limits.within_open_files()
 }
 
-/// Nobody connects to a server whose certificate has ended, and a start is when somebody looks.
+/// No client connects to a server with an expired certificate, and a start is when an operator looks.
 fn current(config: &TlsConfig) -> anyhow::Result<()> {
     let Some(path) = &config.tls_cert else { return Ok(()) };
-    // What cannot be read is told with all of TLS.
+    // An unreadable file is reported with the other faults of TLS.
     let end = std::fs::read(path).ok().and_then(|text| first_end(&text));
     let now = Clock::System.now().as_millis() / 1_000;
     if end.is_some_and(|end| i64::try_from(end).is_ok_and(|end| end < now)) {
@@ -146,7 +146,7 @@ fn current(config: &TlsConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What lies between this server and its callers.
+/// Settings of the transport between this server and its callers.
 pub fn way(config: &TlsConfig) -> anyhow::Result<TransportSettings> {
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(certificate), Some(key)) => {

@@ -1,5 +1,6 @@
-//! `--keys FILE`: whose values are sealed, and with which keys, read from files and from commands (of a key management
-//! service). Read again when a file changes, so that keys rotate without a restart; never on the path of a call.
+//! `--keys FILE`: the tenants with encrypted values and their keys, read from files and from commands (of a key
+//! management service). Read again when a file changes, so that keys rotate without a restart; never on the path of a
+//! call.
 
 use std::{
     collections::BTreeMap,
@@ -25,9 +26,9 @@ use callgate_store::sealing::{
     file::{self, KeySource, TenantKeySources},
 };
 
-/// How often files are looked at.
+/// Polling interval of files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long a command may take to give a key.
+/// Timeout of a command that returns a key.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
 /// The longest text of a key, with white space around it.
 const TEXT_BYTES_MAX: usize = 4_096;
@@ -38,16 +39,16 @@ const OTHERS_READ: u32 = 0o004;
 /// Keys by the names of their tenants.
 pub type NamedKeys = BTreeMap<String, Arc<TenantKeys>>;
 
-/// How a file was when it was read: its inode, size, and time of change.
+/// Version of a file: its inode, size, and time of change.
 type FileVersion = Option<(u64, u64, i64, i64)>;
 
 /// The file, as it was read last.
 #[derive(Debug)]
 pub struct KeyFile {
     path: PathBuf,
-    /// How long a command may take.
+    /// Timeout of a command.
     patience: Duration,
-    /// What was read, by where it is.
+    /// Keys that were read, by their source.
     keys: BTreeMap<KeySource, SealingKey>,
     looks: BTreeMap<PathBuf, FileVersion>,
     pub named: NamedKeys,
@@ -66,7 +67,7 @@ impl KeyFile {
         Ok(read)
     }
 
-    /// Reads the file again, and the keys in files; a command is asked once for each key.
+    /// Reads the file again, and the keys in files; a command runs once for each key.
     async fn read_again(&mut self) -> anyhow::Result<()> {
         let look = look(&self.path);
         let path = self.path.display();
@@ -101,8 +102,8 @@ impl KeyFile {
         self.looks.iter().any(|(path, before)| look(path) != *before)
     }
 
-    /// Keeps the keys as the files have them. What cannot be read is logged whenever the reason changes, and the
-    /// last keys hold.
+    /// Keeps the keys as the files have them. A failed read is logged whenever its cause changes, and the last keys
+    /// hold.
     pub async fn follow(mut self, identities: Arc<Identities>) {
         let mut trouble = None;
         loop {
@@ -128,13 +129,13 @@ impl KeyFile {
     }
 }
 
-/// All keys of a tenant: what each is, for people, and where.
+/// All keys of a tenant, each with its description and source.
 fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item = (String, &'a KeySource)> + Clone {
     let named = of.keys.iter().map(move |(id, source)| (format!("tenant {tenant:?}, key {id:?}"), source));
     named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))
 }
 
-/// A key for hashes that also seals values, of whichever tenant: both by what they are.
+/// A key for hashes that also encrypts values, of any tenant: compared by their bytes.
 fn of_two_purposes(
     tenants: &BTreeMap<String, TenantKeySources>,
     keys: &BTreeMap<KeySource, SealingKey>,
@@ -185,7 +186,7 @@ async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<SealingKe
     SealingKey::parse(&text).map_err(|_| anyhow!("{from} says something else than 32 bytes in base64 or hexadecimal"))
 }
 
-/// What a command says; its complaints go where those of the server go.
+/// Output of a command; its standard error is the server's.
 async fn said(words: &[String], text: &mut Vec<u8>) -> anyhow::Result<()> {
     let (program, args) = words.split_first().context("it has no name")?;
     let mut command = Command::new(program);

@@ -21,7 +21,7 @@ struct Worker {
     name: &'static str,
     /// From the beginning of one run to the next, at most; up to a tenth less, so that replicas do not come at once.
     every: Duration,
-    /// What is said once when runs begin to fail.
+    /// Log text, once when runs begin to fail.
     trouble: &'static str,
     work: fn(Arc<Gate>) -> Work,
 }
@@ -44,7 +44,7 @@ const WORKERS: &[Worker] = &[
     worker("partitions", 3_600_000, "the partitions of the coming months could not be made", |gate| {
         Box::pin(async move { Ok(gate.store.make_partitions().await?) })
     }),
-    // What one replica knows is known to all within two seconds.
+    // Every replica has another's facts within two seconds.
     worker("sharing", 1_000, SHARING, |gate| {
         Box::pin(async move {
             let shared = async {
@@ -59,11 +59,11 @@ const WORKERS: &[Worker] = &[
             shared
         })
     }),
-    // What was read two of these periods ago does not hold any more: a revocation holds within two seconds.
+    // A read of two periods ago does not hold any more: a revocation holds within two seconds.
     worker("credentials", 800, "credentials could not be read, and who shows one is refused", |gate| {
         Box::pin(async move { gate.identities.read_credentials().await })
     }),
-    // One replica at a time counts, and all read what was counted.
+    // One replica at a time counts, and all read the counts.
     worker("learning", 2_000, "retry profiles could not be brought up to date", |gate| {
         Box::pin(async move { gate.decisions.learn().await })
     }),
@@ -95,7 +95,7 @@ pub(super) fn start(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
     started
 }
 
-/// Works again and again, and says once what the trouble is until it is over.
+/// Runs the work repeatedly, and logs a trouble once until it is over.
 async fn run(worker: &'static Worker, gate: Arc<Gate>) {
     let mut is_troubled = false;
     loop {

@@ -1,18 +1,18 @@
-//! Client certificates: the names in one, and who that is by the mapping of the server's configuration. That the
-//! certificate is good, and of an authority that this server trusts, is what the listener has checked before.
+//! Client certificates: the names in one, and the identity by the mapping of the server's configuration. The listener
+//! has verified before that the certificate is good, and of an authority that this server trusts.
 
 use callgate_core::domain::{identity::MappedIdentity, pattern::Pattern};
 
 /// One line of the mapping.
 #[derive(Debug, Clone)]
 pub struct CertificateRule {
-    /// Which names: `uri:spiffe://fleet.example/agent/*`.
+    /// Pattern of its names: `uri:spiffe://fleet.example/agent/*`.
     pub san: Pattern,
-    /// Who that is; a name that is empty is that in the certificate.
+    /// The mapped identity; an empty name is that in the certificate.
     pub is: MappedIdentity,
 }
 
-/// Who shows this certificate, and by which of its names: the first line of the mapping that knows one of them.
+/// Maps a certificate to an identity, by the first line of the mapping that matches one of its names.
 #[must_use]
 pub fn mapped(rules: &[CertificateRule], dns: &[String], uris: &[String]) -> Option<(MappedIdentity, String)> {
     let dns = dns.iter().map(|name| format!("dns:{}", name.to_ascii_lowercase()));

@@ -1,4 +1,4 @@
-//! The file of `--auth`: which certificates, and which tokens of issuers, are whom
+//! The file of `--auth`: the mapping of certificates and issuers' tokens to identities
 //! (docs/security.md#the---auth-file).
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -15,12 +15,12 @@ use callgate_core::domain::{
     pattern::Pattern,
 };
 
-/// Where issuers lead people back to.
+/// Path of the sign-in redirect.
 pub const CALLBACK: &str = "/sign-in/callback";
 /// Lines of each list.
 const RULES_MAX: usize = 1_000;
 
-/// What the file says.
+/// The parsed file.
 #[derive(Debug, Clone, Default)]
 pub struct Auth {
     /// Client certificates, by their names.
@@ -90,7 +90,7 @@ struct CertificateForm {
     is: WhoForm,
 }
 
-/// Who it is.
+/// The identity of a mapping.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhoForm {
@@ -114,10 +114,10 @@ impl WhoForm {
     }
 }
 
-/// Checks who somebody is said to be; `path` is where that is said.
+/// Validates a mapped identity; `path` is its path in the file.
 ///
 /// # Errors
-/// [`Invalid`] with the path of what is wrong.
+/// [`Invalid`] with the path of the fault.
 pub fn who(
     path: &str,
     tenant: String,
@@ -193,7 +193,7 @@ fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
     let keys = if is_url { KeySetSource::Url { url: jwks, ca, bearer } } else { KeySetSource::File(jwks.into()) };
     let rule = |(i, form): (usize, ClaimsForm)| {
         let path = format!("{path}.rules[{i}]");
-        // Else every token of the issuer would be that, whoever's it is.
+        // Else every token of the issuer would match, of any subject.
         if form.claims.is_empty() {
             return Err(Invalid::new(format!("{path}.claims"), "is empty: say which claims a token must have"));
         }

@@ -1,6 +1,5 @@
-//! Tokens of issuers (JWT, as OIDC and Kubernetes give them): whose signature they have, what they claim, and who that
-//! is by the mapping of the server's configuration. Only signatures with public keys are known, so that no key of this
-//! server can make one.
+//! Tokens of issuers (JWT, as OIDC and Kubernetes give them): signature, claims, and the identity by the mapping of the
+//! server's configuration. Only signatures with public keys are known, so that no key of this server can make one.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -17,7 +16,7 @@ use callgate_core::domain::{identity::MappedIdentity, json, pattern::Pattern, ti
 
 /// The longest that is read.
 pub const BYTES_MAX: usize = 16 << 10;
-/// What clocks of issuers may differ from the database's: for `nbf` alone, since what has expired has expired.
+/// Allowed skew of issuers' clocks, in seconds: for `nbf` alone, since an expired token stays expired.
 const AHEAD_S: i64 = 30;
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
@@ -31,12 +30,12 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Where an issuer's keys are.
+/// Source of an issuer's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySetSource {
     /// A file, such as one that a sidecar keeps.
     File(PathBuf),
-    /// An address, and what is needed to read it.
+    /// A URL, with the settings to read it.
     Url {
         /// `https://…`.
         url: String,
@@ -52,24 +51,24 @@ pub enum KeySetSource {
 pub struct Issuer {
     /// Its name, as its tokens claim it.
     pub issuer: String,
-    /// For whom its tokens have to be: this server.
+    /// The required audience of its tokens: this server.
     pub audience: String,
     /// Its keys.
     pub keys: KeySetSource,
-    /// Who its tokens are.
+    /// Mapping of its tokens to identities.
     pub rules: Vec<ClaimRule>,
-    /// How people sign in by it to the console; none where they do not.
+    /// Sign-in to the console by this issuer; none without one.
     pub sign_in: Option<SignIn>,
 }
 
-/// How people sign in by an issuer (OpenID Connect, the authorization code with PKCE).
+/// Sign-in by an issuer (OpenID Connect, the authorization code with PKCE).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignIn {
-    /// What the button says.
+    /// Text of the button.
     pub label: String,
-    /// Where the issuer leads them back to: `https://HOST/sign-in/callback`, as it is registered there.
+    /// Redirect URL: `https://HOST/sign-in/callback`, as it is registered at the issuer.
     pub redirect: String,
-    /// What is asked for; `openid` among it.
+    /// Requested scopes, `openid` among them.
     pub scopes: String,
     /// A file with the secret of this client; none for one that has none.
     pub secret: Option<PathBuf>,
@@ -80,9 +79,9 @@ pub struct SignIn {
 /// One line of an issuer's mapping.
 #[derive(Debug, Clone)]
 pub struct ClaimRule {
-    /// The claims that a token must have: a path (`kubernetes.io/namespace`), and what stands there.
+    /// The claims that a token must have: a path (`kubernetes.io/namespace`), and a pattern of its value.
     pub claims: BTreeMap<String, Pattern>,
-    /// Who that is; a name that is empty is its `sub`.
+    /// The mapped identity; an empty name is the token's `sub`.
     pub is: MappedIdentity,
 }
 
@@ -94,7 +93,7 @@ impl Keys {
     /// Reads a key set (RFC 7517).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the text.
     pub fn read(text: &str) -> Result<Self, String> {
         let keys: JwkSet = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if keys.keys.is_empty() { Err("it has no key".to_owned()) } else { Ok(Self(keys)) }
@@ -126,10 +125,10 @@ impl Keys {
     }
 }
 
-/// Who somebody is by a token, and until when.
+/// Identity by a token, with its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedToken {
-    /// Who.
+    /// The mapped identity.
     pub is: MappedIdentity,
     /// Its `sub`.
     pub subject: String,
@@ -143,7 +142,7 @@ pub fn is_one(text: &str) -> bool {
     text.len() <= BYTES_MAX && text.split('.').count() == 3 && decode_header(text).is_ok()
 }
 
-/// Which issuer a token names, without believing it.
+/// Index of the issuer that a token names, without verification.
 #[must_use]
 pub fn issuer(issuers: &[Issuer], token: &str) -> Option<usize> {
     let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
@@ -151,7 +150,7 @@ pub fn issuer(issuers: &[Issuer], token: &str) -> Option<usize> {
     issuers.iter().position(|issuer| issuer.issuer == named)
 }
 
-/// What a token claims under this name, if that is a text. Nobody has looked at its signature.
+/// Text of a token's claim of this name, if it is one. The signature is not verified.
 #[must_use]
 pub fn claimed(token: &str, name: &str) -> Option<String> {
     let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
@@ -161,7 +160,7 @@ pub fn claimed(token: &str, name: &str) -> Option<String> {
 /// Checks a token of this issuer.
 ///
 /// # Errors
-/// Why it does not hold, for the log.
+/// The reason why it does not hold, for the log.
 pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Result<VerifiedToken, &'static str> {
     provider::install();
     let header = decode_header(token).map_err(|_| "the JWT has no header that can be read")?;
@@ -173,7 +172,7 @@ pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Resu
         return Err("the JWT has an extension that has to be understood");
     }
     let key = keys.verifying(&header).ok_or("the JWT's key is none of its issuer's for such a signature")?;
-    // Times are looked at below, by the database's clock; so is all else that is claimed.
+    // Times are checked below, by the database's clock; so are all other claims.
     let mut signature = Validation::new(header.alg);
     signature.required_spec_claims.clear();
     (signature.validate_exp, signature.validate_nbf, signature.validate_aud) = (false, false, false);
@@ -216,7 +215,7 @@ fn seconds_of(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|seconds| seconds.floor() as i64))
 }
 
-/// True when what stands at this path, or one of several things there, fits.
+/// True when the value at this path, or one of several there, fits.
 fn claims_at(claims: &Map<String, Value>, path: &str, wanted: &Pattern) -> bool {
     let fits = |value: &Value| match value {
         Value::String(text) => wanted.matches(text),

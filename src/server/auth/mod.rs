@@ -1,4 +1,4 @@
-//! Who somebody is, by what they show: API tokens, client certificates, tokens of issuers. This room reads, checks and
+//! Authentication by credential: API tokens, client certificates, tokens of issuers. This module reads, checks and
 //! maps; it must not know where a credential comes from, what is stored of it, or what time it is.
 
 pub mod certificate;

@@ -1,5 +1,5 @@
-//! The signatures of JWTs by ring, which TLS has in the tree already: jsonwebtoken leaves the cryptography to whoever
-//! uses it, and both of its own kinds would be a second one.
+//! Signature verification of JWTs by ring, which TLS has in the tree already: jsonwebtoken leaves the cryptography to
+//! its user, and both of its own kinds would be a second one.
 
 use jsonwebtoken::{
     Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey,
@@ -12,9 +12,9 @@ use ring::signature as rings;
 static RING: CryptoProvider =
     CryptoProvider { signer_factory: signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
 
-/// To be called before a signature is looked at; once is enough.
+/// To be called before a signature is verified; once is enough.
 pub(super) fn install() {
-    // Somebody else's stays: it verifies too.
+    // Another provider that is installed stays: it verifies too.
     let _ = RING.install_default();
 }
 

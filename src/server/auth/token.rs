@@ -1,5 +1,5 @@
-//! API tokens: `cg_agent_<id>_<secret><checksum>`. The prefix names what it is, and the checksum lets a scanner tell a
-//! token that leaked from a text that looks like one. Who holds it is known by its id, and by the SHA-256 of all of it:
+//! API tokens: `cg_agent_<id>_<secret><checksum>`. The prefix names the role, and the checksum lets a scanner tell a
+//! token that leaked from a text that looks like one. A token is identified by its id, and by the SHA-256 of all of it:
 //! with 256 random bits, nothing slower would be any safer.
 
 use sha2::{Digest as _, Sha256};
@@ -9,7 +9,7 @@ use callgate_core::domain::{identity::Role, token::Digest};
 
 const PREFIX: &str = "cg";
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Of the id, in bytes and as text: random, so that it tells nothing.
+/// Length of the id, in bytes and as text: random, so that it reveals nothing.
 const ID_BYTES: usize = 8;
 const ID_CHARS: usize = 11;
 const SECRET_BYTES: usize = 32;
@@ -23,11 +23,11 @@ const CHARS_MAX: usize = 3 + 8 + 1 + ID_CHARS + 1 + SECRET_CHARS + CHECK_CHARS;
 
 /// A new token. Its text is shown once, and has no `Debug`.
 pub struct NewToken {
-    /// What its holder shows.
+    /// Text that its holder presents.
     pub text: String,
     /// Its public name.
     pub id: String,
-    /// What is stored.
+    /// Digest that is stored.
     pub digest: Digest,
 }
 
@@ -37,12 +37,12 @@ impl std::fmt::Debug for NewToken {
     }
 }
 
-/// A token that somebody shows, well-formed and not yet believed.
+/// A presented token, well-formed and not yet verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PresentedToken<'a> {
     /// Its public name.
     pub id: &'a str,
-    /// To be held against what is stored.
+    /// To be compared with the stored digest.
     pub digest: Digest,
 }
 
@@ -58,7 +58,7 @@ pub fn mint(roles: &[Role], random: &[u8; RANDOM_BYTES]) -> NewToken {
     NewToken { text, id, digest }
 }
 
-/// Reads a token; none for what is not one, or has a letter wrong.
+/// Parses a token; none for an invalid or mistyped one.
 #[must_use]
 pub fn read(text: &str) -> Option<PresentedToken<'_>> {
     if text.len() > CHARS_MAX || !text.is_ascii() {

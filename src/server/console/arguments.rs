@@ -1,5 +1,4 @@
-//! The arguments of a call as people read them: each on a line of its own, long ones folded; and what is other than in
-//! an earlier call.
+//! Rendering of a call's arguments: each on a line of its own, long ones folded; and the changes since an earlier call.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -10,14 +9,14 @@ use callgate_core::domain::json::{self, Json};
 
 /// Characters of a value that are shown without being unfolded.
 const SHORT: usize = 240;
-/// Bytes of arguments that one page shows; of more, the rest is a page of its own, and it says so.
+/// Bytes of arguments that one page shows; the rest has a page of its own, with a link to it.
 pub(super) const SHOWN_BYTES: usize = 20_000;
 /// Members that are shown without being unfolded.
 const MEMBERS: usize = 40;
 /// Characters up to which it is shown which words of a text are other.
 const WORDS: usize = 4_000;
 
-/// Arguments as a list in HTML, and whether all of them are in it. What is no JSON stands as it is.
+/// Arguments as a list in HTML, and true when all of them are in it. Text that is no JSON stands as it is.
 pub(super) fn tree(text: &str) -> (String, bool) {
     let mut html = String::new();
     if text.len() > SHOWN_BYTES {
@@ -100,13 +99,13 @@ pub(super) fn line(text: &str, max: usize) -> (String, usize) {
 /// One argument of two calls that is not the same in both.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Other {
-    /// Where it stands: `order.items[0]`.
+    /// Its path: `order.items[0]`.
     pub(super) path: String,
-    /// What was and what is, as HTML with `del` and `ins`.
+    /// Old and new value, as HTML with `del` and `ins`.
     pub(super) html: String,
 }
 
-/// What of the arguments is other than it was, and how many are the same; none where either cannot be read.
+/// Changed arguments, and the count of equal ones; none where either text cannot be read.
 pub(super) fn difference(was: &str, is: &str) -> Option<(Vec<Other>, usize)> {
     let flat = |text: &str| {
         let mut leaves = BTreeMap::new();

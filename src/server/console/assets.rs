@@ -23,7 +23,7 @@ struct Asset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// All of them; `assets/README.md` says what is not ours.
+/// All of them; `assets/README.md` lists those of third parties.
 const ASSETS: [Asset; 8] = [
     Asset { name: "console.css", kind: STYLE, bytes: include_bytes!("assets/console.css") },
     Asset { name: "console.js", kind: SCRIPT, bytes: include_bytes!("assets/console.js") },
@@ -43,7 +43,7 @@ static PATHS: LazyLock<Vec<(&'static str, String)>> = LazyLock::new(|| {
     ASSETS.iter().map(path).collect()
 });
 
-/// Where a file is; for templates. Of a name that there is not, a path where nothing is.
+/// Path of a file, for templates. An unknown name gets a path without a file.
 pub(super) fn path(name: &str) -> &'static str {
     PATHS.iter().find(|(known, _)| *known == name).map_or("/assets/", |(_, path)| path)
 }

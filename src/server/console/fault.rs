@@ -1,4 +1,4 @@
-//! Why there is no page, or nothing was done: told on a page of its own, or in place of the part that was asked for.
+//! Error responses of the console: a page of their own, or in place of the requested part.
 
 use askama::Template as _;
 use axum::response::{Html, IntoResponse, Response};
@@ -9,12 +9,12 @@ use url::form_urlencoded::byte_serialize;
 use super::{filters, visitor};
 use crate::{gate::NoAnswer, grpc::to_http_status};
 
-/// What cannot be had, and why.
+/// Errors of the console.
 #[derive(Debug)]
 pub(super) enum PageError {
     /// They have to sign in first, and come back to this page then.
     SignIn { next: String, is_fragment: bool, is_unsent: bool },
-    /// What the services say.
+    /// An error of the services.
     Told { code: StatusCode, message: String, is_unauthenticated: bool },
 }
 
@@ -23,7 +23,7 @@ impl PageError {
         Self::Told { code, message: message.into(), is_unauthenticated: false }
     }
 
-    /// What a field of a form has to be and is not.
+    /// An invalid field of a form.
     pub(super) fn field(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
@@ -40,7 +40,7 @@ impl PageError {
         matches!(self, Self::Told { is_unauthenticated: true, .. })
     }
 
-    /// What a page is answered with that tells it in place.
+    /// HTTP status of a page that shows the error in place.
     pub(super) fn code(&self) -> StatusCode {
         match self {
             Self::SignIn { .. } => StatusCode::UNAUTHORIZED,
@@ -48,7 +48,7 @@ impl PageError {
         }
     }
 
-    /// The words, for a form that tells them beside its fields.
+    /// The message, for a form that shows it next to its fields.
     pub(super) fn message(&self) -> &str {
         match self {
             Self::SignIn { .. } => "sign in first",
@@ -89,7 +89,7 @@ impl From<askama::Error> for PageError {
     }
 }
 
-/// What stands on the page.
+/// The error page.
 #[derive(askama::Template)]
 #[template(path = "fault.html")]
 struct Page<'a> {
@@ -122,7 +122,7 @@ impl IntoResponse for PageError {
     }
 }
 
-/// What it is, for people.
+/// Title of the error page.
 fn reason(code: StatusCode) -> &'static str {
     match code.as_u16() {
         400 => "Invalid request",

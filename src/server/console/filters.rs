@@ -1,5 +1,5 @@
-//! Values as people read them. A model may write anything into the texts that are shown here: what is not seen, or
-//! changes the order of what is, is made visible.
+//! Template filters for values. A model may write anything into the texts that are shown here: invisible characters,
+//! and those that change the order of the visible ones, are made visible.
 
 #![allow(unreachable_pub, reason = "what the attribute makes of each filter is public")]
 

@@ -1,4 +1,4 @@
-//! Forms: nothing is changed but by one of ours.
+//! Forms with CSRF protection: only our own forms change anything.
 
 use axum::{
     Form,
@@ -9,13 +9,13 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Console, fault::PageError, visitor::Visitor};
 
-/// What a form of ours says, and who sends it.
+/// A form of ours, with its sender.
 pub(super) struct FormPost<T> {
     pub(super) visitor: Visitor,
     pub(super) form: T,
 }
 
-/// The field, and the header of htmx, that carry what no other site knows.
+/// The field, and the header of htmx, that carry the CSRF token.
 pub(super) const CSRF_HEADER: &str = "callgate-csrf";
 
 #[derive(Deserialize)]
@@ -47,13 +47,12 @@ impl<T: DeserializeOwned> FromRequest<Console> for FormPost<T> {
     }
 }
 
-/// Refuses what another site makes a browser send. Cookies are not sent with such requests either; a sign-in comes
-/// without one.
+/// Rejects cross-site requests. Cookies are not sent with such requests either; a sign-in comes without one.
 pub(super) fn from_here(headers: &HeaderMap) -> Result<(), PageError> {
     let refused = || {
         Err(PageError::new(http::StatusCode::FORBIDDEN, "the request comes from another site, so nothing was changed"))
     };
-    // Every browser of today says it; where one does not, the origin does.
+    // Every current browser sends it; without it the origin decides.
     if let Some(site) = headers.get("sec-fetch-site") {
         return if site == "same-origin" || site == "none" { Ok(()) } else { refused() };
     }

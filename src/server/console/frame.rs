@@ -1,9 +1,9 @@
-//! What stands around each page: its name, where else to go, and who is signed in.
+//! Frame of each page: title, navigation links, and the signed-in user.
 
 use super::{pages::LINKS, visitor::Visitor};
 use callgate_proto::v1::Role;
 
-/// What the template of every page extends (`frame.html`).
+/// The base of every page's template (`frame.html`).
 pub(super) struct Frame {
     /// Of the window, and of the page's first heading.
     pub(super) title: String,
@@ -12,24 +12,24 @@ pub(super) struct Frame {
     pub(super) name: String,
     pub(super) tenant: String,
     pub(super) csrf: String,
-    /// Nobody needs a credential here, so that who is signed in is a name alone.
+    /// No credential is required here, so that the signed-in user is a name alone.
     pub(super) is_open: bool,
     pub(super) links: Vec<NavigationLink>,
 }
 
-/// Where else to go.
+/// A link of the navigation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NavigationLink {
     pub(super) path: &'static str,
     pub(super) text: &'static str,
     /// `g` and this letter lead there.
     pub(super) key: char,
-    /// Who is shown it: one of these, or an admin.
+    /// Roles that see it: one of these, or an admin.
     pub(super) roles: &'static [Role],
 }
 
 impl Frame {
-    /// For a page of somebody's, below one of [`LINKS`].
+    /// The frame of a user's page, below one of [`LINKS`].
     pub(super) fn new(visitor: &Visitor, at: &'static str, title: impl Into<String>) -> Self {
         let caller = &visitor.known.caller;
         Self {

@@ -1,5 +1,5 @@
-//! What every answer tells the browser: nothing comes from elsewhere, nothing is run but our own files, nobody frames a
-//! page, nothing is kept on the way.
+//! Security headers of every response: no foreign resources, only scripts of our own, no framing by other pages, no
+//! caching.
 
 use axum::{
     body::to_bytes,
@@ -36,7 +36,7 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
 /// Longest text of ours or the framework's about an address or a form that cannot be read.
 const WORDS_MAX: usize = 2_000;
 
-/// What the framework says in bare text, as a page.
+/// Converts the framework's plain-text errors to pages.
 async fn in_words(response: Response) -> Response {
     let is_text = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/plain; charset=utf-8");
     let is_bare = is_text || response.status() == StatusCode::METHOD_NOT_ALLOWED;

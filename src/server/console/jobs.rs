@@ -1,5 +1,5 @@
-//! Backtests that somebody has begun on a page: they go on while nobody looks, and what they came to is kept for an
-//! hour, in memory. Whoever may begin one sees those of their tenant.
+//! Backtests that were started on a page: they continue without a viewer, and their result is kept for an hour, in
+//! memory. Every user who may start one sees those of their tenant.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,17 +14,17 @@ use callgate_proto::v1::{
     backtest_policy_request::Policy, backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
 };
 
-/// How long what a backtest came to is kept.
+/// Time for which the result of a backtest is kept.
 const KEPT: Duration = Duration::from_secs(3_600);
 /// Most that are kept of one tenant, and of all; the oldest make room.
 const OF_TENANT_MAX: usize = 8;
 const ALL_MAX: usize = 64;
 const ID_BYTES: usize = 16;
 
-/// Who may begin one, see it and end it: whom the service lets.
+/// Roles that may start, view and cancel one, as the service requires.
 pub(super) const ROLES: &[Role] = &[Role::Operator, Role::Analyst];
 
-/// Where a backtest stands.
+/// Status of a backtest.
 #[derive(Debug, Clone)]
 pub(super) enum JobStatus {
     Running(BacktestProgress),
@@ -40,7 +40,7 @@ pub(super) struct BacktestJob {
     tenant: String,
     pub(super) by: String,
     pub(super) began: Option<Timestamp>,
-    /// What is tried.
+    /// The tried policy.
     pub(super) policy: Policy,
     pub(super) standing: JobStatus,
     /// Its place among all.
@@ -57,7 +57,7 @@ impl Jobs {
         self.0.lock()
     }
 
-    /// Begins one as this visitor, and gives its id.
+    /// Starts one as this visitor, and returns its id.
     pub(super) async fn begin(
         self: &Arc<Self>,
         visitor: &Visitor,
@@ -111,7 +111,7 @@ impl Jobs {
         all.insert(job.id.clone(), BacktestJob { number, ..job });
     }
 
-    /// Takes in what is told, until the end.
+    /// Follows the stream to its end.
     async fn follow(&self, id: &str, mut told: Streaming<BacktestPolicyResponse>) -> JobStatus {
         loop {
             match told.message().await {
@@ -172,7 +172,7 @@ impl BacktestJob {
         matches!(self.standing, JobStatus::Running(_))
     }
 
-    /// Where it stands, in a word.
+    /// Its status, in a word.
     pub(super) fn word(&self) -> &'static str {
         match self.standing {
             JobStatus::Running(_) => "running",
@@ -182,7 +182,7 @@ impl BacktestJob {
         }
     }
 
-    /// What is tried, in words.
+    /// The tried policy, in words.
     pub(super) fn tried(&self) -> String {
         match &self.policy {
             Policy::Text(text) => format!("text of {} lines", text.lines().count()),
@@ -190,7 +190,7 @@ impl BacktestJob {
         }
     }
 
-    /// Where its text can be looked at again.
+    /// Path of the page that shows its text.
     pub(super) fn origin(&self) -> String {
         match &self.policy {
             Policy::Text(_) => format!("/policy?try={}", self.id),

@@ -1,7 +1,7 @@
-//! What has changed, as server-sent events: pages then ask for the part of them that shows it. The pages of a browser
-//! share a stream; one that shows a session has another for it.
-//! `approvals`: a question came up, or changed; its data is the question's id and tool, and whether it is new, in JSON.
-//! `tick`: each second. `session`: the session that the page shows has changed.
+//! Server-sent events on changes: pages then request the part of them that shows the change. The pages of a browser
+//! share a stream; one that shows a session has another for it. `approvals`: an approval request was made, or changed;
+//! its data is the request's id and tool, and whether it is new, in JSON. `tick`: each second. `session`: the session
+//! that the page shows has changed.
 
 use std::{convert::Infallible, future::ready, pin::Pin, sync::Arc, time::Duration};
 
@@ -22,11 +22,11 @@ use callgate_proto::v1::{
     session_service_client::SessionServiceClient,
 };
 
-/// Where they are told.
+/// Path of the events.
 pub(super) const PATH: &str = "/events";
-/// How often it is looked whether who listens is still signed in.
+/// Interval of the check that the listener is still signed in.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often pages with figures ask for them.
+/// Interval at which pages with figures refresh.
 const TICK: Duration = Duration::from_secs(1);
 
 pub(super) fn router() -> Router<Console> {
@@ -37,7 +37,7 @@ type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
 
 #[derive(Deserialize)]
 struct Shown {
-    /// Which one the page shows; empty for none.
+    /// The session that the page shows; empty for none.
     #[serde(default)]
     session: String,
 }
@@ -49,7 +49,7 @@ async fn events(
 ) -> Result<Sse<Events>, PageError> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();
-    // Browsers tell nobody of an event without data.
+    // Browsers dispatch no event without data.
     let ticks =
         IntervalStream::new(tokio::time::interval(TICK)).map(|_| Some(Event::default().event("tick").data("1")));
     let approvals = match visitor.is_one_of(&[Role::Approver, Role::Operator, Role::Analyst]) {

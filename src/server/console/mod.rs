@@ -1,8 +1,8 @@
-//! The console: a fleet in a browser, served beside the calls. Pages are rendered here, and whatever they tell or do
-//! goes through the services of the contract, as whoever looks at them: their roles, their tenant, the same errors, the
+//! The console: a fleet in a browser, served beside the calls. Pages are rendered here, and everything that they show
+//! or do goes through the services of the contract, as the page's user: their roles, their tenant, the same errors, the
 //! same audit.
 //!
-//! `visitor.rs` says who asks, `session.rs` how they stay signed in, `frame.rs` what stands around each page, and
+//! `visitor.rs` resolves the user, `session.rs` keeps them signed in, `frame.rs` is the frame of each page, and
 //! `pages/` has one file a page, with its template of the same name in `templates/`. Scripts and styles are in
 //! `assets/`.
 
@@ -33,11 +33,11 @@ use tower_http::compression::CompressionLayer;
 use self::fault::PageError;
 use crate::{gate::Identities, grpc::Inside};
 
-/// What all pages share.
+/// State that all pages share.
 #[derive(Debug, Clone)]
 struct Console {
     inside: Inside,
-    /// Keeps who is signed in; everything else is asked through `inside`.
+    /// For console sessions; all other requests go through `inside`.
     identities: Arc<Identities>,
     /// Backtests that were begun here.
     jobs: Arc<jobs::Jobs>,
@@ -54,7 +54,7 @@ pub fn router(inside: Inside, identities: Arc<Identities>) -> Router {
         .with_state(Console { inside, identities, jobs: Arc::default() })
 }
 
-/// What no page takes. With a slash too many it is led to its page.
+/// Handles unknown paths. One with a slash too many is redirected to its page.
 async fn nowhere(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let kind = headers.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     match uri.path().strip_suffix('/') {

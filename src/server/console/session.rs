@@ -1,7 +1,7 @@
-//! Who is signed in. The browser keeps 192 random bits and their code in a cookie that no script reads; the database
-//! keeps what was shown at the sign-in, sealed under a key made of them, and their hash. So a session holds on every
-//! replica, can be ended, and whoever reads the table can show its credentials to nobody. A cookie whose code is wrong
-//! was made by no server, and is not looked up: strangers cost the database nothing.
+//! Console sessions. The browser keeps 192 random bits and their code in a cookie that no script reads. The database
+//! keeps the sign-in credential, encrypted under a key derived from them, and their hash. A session thus holds on every
+//! replica and can be ended, and a reader of the table can use no credential in it. A cookie with a wrong code was made
+//! by no server and is not queried: strangers cost the database nothing.
 
 use std::time::Duration;
 
@@ -24,15 +24,15 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
-/// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
+/// A session ends after so long without activity. (OWASP's session management cheat sheet has 15 to 30 minutes for the
+/// most valuable data, and an hour or two else; an approver has a page open, and is inactive for long.)
 pub(super) const IDLE: Duration = Duration::from_secs(3_600);
 /// And after so long in any case: a working day.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
-/// How long somebody may take to sign in by an issuer.
+/// Longest time for a sign-in by an issuer.
 pub(super) const SIGN_IN: Duration = Duration::from_secs(600);
-/// What the browser keeps meanwhile.
+/// Cookie of a sign-in in progress.
 const SIGN_IN_COOKIE: &str = "__Host-callgate-sign-in";
 
 /// The prefix holds browsers to `Secure`, to the path `/`, and to this very host.
@@ -44,7 +44,7 @@ const SECRET_BYTES: usize = 32;
 const RANDOM_BYTES: usize = 24;
 const NONCE_BYTES: usize = 24;
 
-/// What was shown at the sign-in, and is shown with each request since.
+/// Credential of the sign-in, which is presented with each request since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SignInCredential {
@@ -56,18 +56,18 @@ pub(super) enum SignInCredential {
     Certificate,
 }
 
-/// What a browser keeps while somebody signs in by an issuer.
+/// A sign-in by an issuer in progress, as the browser keeps it.
 pub(super) struct Begun {
     pub(super) secret: Secret,
     /// The issuer's.
     pub(super) place: usize,
-    /// When that was begun, as the browser says.
+    /// Start of the sign-in, as the browser says.
     pub(super) at: Timestamp,
-    /// Where they go on.
+    /// Path to go on with.
     pub(super) next: String,
 }
 
-/// What a browser keeps.
+/// Secret of a console session, which the browser keeps.
 pub(super) struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
 
 impl Secret {
@@ -98,23 +98,23 @@ impl Secret {
         self.derived(b"id")
     }
 
-    /// What forms of this session carry, so that no other site's form is taken for one of ours.
+    /// CSRF token of this session's forms, so that no other site's form is taken for one of ours.
     pub(super) fn csrf(&self) -> String {
         self.text(b"csrf")
     }
 
-    /// Is this what our forms carry?
+    /// Is this the CSRF token of the session?
     pub(super) fn is_csrf(&self, given: &str) -> bool {
         same(&self.csrf(), given)
     }
 
-    /// A text that only who has this secret can make.
+    /// A text that only a holder of this secret can derive.
     pub(super) fn text(&self, label: &[u8]) -> String {
         text(&self.derived(label))
     }
 
-    /// The header by which a browser keeps it while somebody signs in by the issuer at this place, since when, and
-    /// where they go on then. An issuer's page leads back, so it goes with what other sites lead to.
+    /// The cookie header of a sign-in in progress: secret, place of the issuer, start, and path to go on with. An
+    /// issuer's page leads back, so it is sent on navigation from other sites.
     pub(super) fn of_sign_in(&self, place: usize, at: Timestamp, next: &str) -> Option<HeaderValue> {
         let value = format!("{}.{place}.{}.{}", text(&self.0[..]), at.as_millis(), text(next.as_bytes()));
         let how = format!("Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={}", SIGN_IN.as_secs());
@@ -129,7 +129,7 @@ impl Secret {
         HeaderValue::from_str(&format!("{SIGN_IN_COOKIE}=; {how}")).ok()
     }
 
-    /// What it keeps while somebody signs in.
+    /// Reads the sign-in in progress from its cookie.
     pub(super) fn begun(headers: &HeaderMap, key: &[u8]) -> Option<Begun> {
         let [secret, place, at, next]: [&str; 4] =
             cookie(headers, SIGN_IN_COOKIE)?.split('.').collect::<Vec<_>>().try_into().ok()?;
@@ -162,7 +162,7 @@ impl Secret {
         serde_json::from_slice(&text).ok()
     }
 
-    /// The header by which a browser keeps it until it is closed; where it is none, by which it forgets what it keeps.
+    /// The cookie header of a secret, until the browser is closed; without a secret, the one that deletes the cookie.
     pub(super) fn cookie(secret: Option<&Self>) -> Option<HeaderValue> {
         let (value, age) = secret.map_or((String::new(), "; Max-Age=0"), |secret| (BASE64.encode(&secret.0[..]), ""));
         let mut value =
@@ -185,7 +185,7 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
-/// Are they the same, looked at in a time that tells nothing of where they differ?
+/// Are they the same, compared in constant time?
 pub(super) fn same(own: &str, given: &str) -> bool {
     bool::from(own.as_bytes().ct_eq(given.as_bytes()))
 }
@@ -195,7 +195,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Signs somebody in who showed this, and is known for it.
+/// Begins a session for an authenticated credential.
 pub(super) async fn begin(
     identities: &Identities,
     showed: &SignInCredential,
@@ -209,8 +209,8 @@ pub(super) async fn begin(
     Ok(secret)
 }
 
-/// What whoever has this secret showed; none once their session has ended. `is_active` where they do something
-/// themselves, as opposed to a page that keeps itself up to date.
+/// The credential of the session with this secret; none once it has ended. `is_active` for an action of the user, as
+/// opposed to a page that refreshes itself.
 pub(super) async fn find(
     identities: &Identities,
     secret: &Secret,

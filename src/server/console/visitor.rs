@@ -1,4 +1,4 @@
-//! Who asks for a page.
+//! The signed-in user behind a page request.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId, tim
 use callgate_net::listener::Peer;
 use callgate_proto::v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient};
 
-/// What pages that keep themselves up to date say of their requests: nobody does anything then.
+/// Header of requests by pages that refresh themselves: they are no activity of the user.
 pub(super) const LIVE: &str = "callgate-live";
 
-/// Somebody who is signed in.
+/// A signed-in user.
 pub(super) struct Visitor {
-    /// Who they are, by what they showed.
+    /// Their identity, by their credential.
     pub(super) known: Known,
-    /// What their forms carry.
+    /// CSRF token of their forms.
     pub(super) csrf: String,
-    /// The services, as they ask them: what generated clients take for a connection.
+    /// The services with their credential, as a channel of generated clients.
     pub(super) calls: Insider,
     pub(super) secret: Secret,
-    /// When they ask.
+    /// Time of the request.
     pub(super) now: Timestamp,
 }
 
@@ -40,7 +40,7 @@ impl Visitor {
     }
 }
 
-/// A browser's request, as far as it says who asks.
+/// The parts of a browser's request that identify its caller.
 pub(super) struct BrowserCredential {
     pub(super) peer: Option<Arc<Peer>>,
     pub(super) headers: HeaderMap,
@@ -51,7 +51,7 @@ impl BrowserCredential {
         Self { peer: parts.extensions.get::<Arc<Peer>>().cloned(), headers: parts.headers.clone() }
     }
 
-    /// The services as somebody asks them who showed this.
+    /// The services, called with this credential.
     pub(super) fn calls(&self, console: &Console, showed: &SignInCredential) -> Result<Insider, PageError> {
         let asked_by = |bearer| console.inside.asked_by(self.peer.clone(), &self.headers, bearer);
         let no_text = || PageError::field("the token or name has invalid characters");
@@ -67,14 +67,14 @@ impl BrowserCredential {
     }
 }
 
-/// Who somebody is to the server.
+/// Identity of a caller, as the server resolves it.
 pub(super) struct Known {
     pub(super) caller: CallerIdentity,
     identity: Arc<Identity>,
 }
 
 impl Known {
-    /// Who that is to the server.
+    /// Asks the server for the caller's identity.
     pub(super) async fn by(calls: &Insider) -> Result<Self, PageError> {
         let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
         let identity = response.extensions().get().cloned();
@@ -104,17 +104,17 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let Some(secret) = Secret::shown(&parts.headers, console.identities.store.console_key()) else {
             return Ok(None);
         };
-        // Nobody does anything by a stream that stays open, and comes back by itself.
+        // A stream that stays open, and reconnects by itself, is no activity of the user.
         let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
         let Some(showed) = session::find(&console.identities, &secret, is_active).await? else { return Ok(None) };
         let shown = BrowserCredential::of(parts);
-        // The name alone counts only while the server knows no credentials, and is asked by a name of its own.
+        // The name alone counts only while the server has no credentials, and the request names a host of its own.
         let calls = shown.calls(console, &showed)?;
         match Known::by(&calls).await {
             Ok(known) => {
                 Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.store.now() }))
             }
-            // What they showed holds no more.
+            // Their credential does not hold any more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -123,7 +123,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
 
 /// The page to come back to after the sign-in.
 pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
-    // A fragment is no page, and neither is where a form goes to: htmx tells that of the one, browsers of the other.
+    // Neither a fragment nor a form's target is a page: htmx sends the page of the one, browsers that of the other.
     let of_page = |header: &str| headers.get(header)?.to_str().ok()?.parse::<Uri>().ok();
     let uri = match headers.contains_key("hx-request") {
         true => of_page("hx-current-url"),
@@ -133,7 +133,7 @@ pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
     uri.and_then(|uri| uri.path_and_query().map(ToString::to_string)).unwrap_or_else(|| "/".to_owned())
 }
 
-/// Is this the path of a page here? Nobody is led elsewhere by a link to the sign-in.
+/// Is this the path of a page here? A link to the sign-in redirects to no other site.
 pub(super) fn is_here(path: &str) -> bool {
     let mut chars = path.chars();
     chars.next() == Some('/')

@@ -1,4 +1,4 @@
-//! Closed sets of the contract as people read them: a word, and the class that colours it.
+//! Closed sets of the contract in words: a word, and its CSS class.
 
 use prost_types::Duration;
 
@@ -36,7 +36,7 @@ pub(super) fn decision(decision: Decision) -> StyledWord {
     }
 }
 
-/// What came of a call; none for one that was never permitted.
+/// Outcome of a call; none for one that was never permitted.
 pub(super) fn status(status: OutcomeStatus) -> Option<StyledWord> {
     Some(match status {
         OutcomeStatus::Unspecified => return None,
@@ -78,7 +78,7 @@ pub(super) fn repeat(repeat: v1::Repeat) -> Repeat {
     Repeat::from_name(&member(repeat.as_str_name(), "REPEAT_")).unwrap_or(Repeat::Never)
 }
 
-/// What a halt stops: its kind, where it has a name.
+/// Scope of a halt, in a word.
 pub(super) fn halted(scope: HaltScope) -> &'static str {
     match scope {
         HaltScope::Session => "session",
@@ -88,7 +88,7 @@ pub(super) fn halted(scope: HaltScope) -> &'static str {
     }
 }
 
-/// A budget, by what it counts and of whom.
+/// A budget, by its dimension and scope.
 pub(super) fn budget(left: &BudgetLeft) -> String {
     let what = match left.dimension() {
         BudgetDimension::CostMicros => "cost".to_owned(),
@@ -117,7 +117,7 @@ pub(super) fn amount(dimension: BudgetDimension, amount: u64) -> String {
     }
 }
 
-/// A span of time as people say it; empty where nobody knows.
+/// A span of time in words; empty where it is unknown.
 pub(super) fn span(span: Option<&Duration>) -> String {
     let ms = |span: &Duration| {
         let seconds = u64::try_from(span.seconds).unwrap_or(0);

@@ -1,9 +1,9 @@
-//! Admission control: how many Evaluates are at work at once, which is next, and which are shed since they would be
+//! Admission control: the limit on Evaluates at work, the order of the queue, and load shedding of those that would be
 //! answered too late.
 //!
-//! Reports are not admitted one by one. A report ends what was admitted, so there are never more than that asks for;
-//! and since no more Evaluates are at work than one batch of the writer takes, none stands in front of a report for
-//! longer than a commit.
+//! Reports are not admitted one by one. A report ends an admitted call, so there are never more than those; and since
+//! no more Evaluates are at work than one batch of the writer takes, none stands in front of a report for longer than a
+//! commit.
 //!
 //! Little's law, at work = rate × time, gives both limits from one figure that is measured while requests are queued:
 //! the rate at which Evaluates are answered. At work are as many as are answered within [`WORK`]. Queued are only those
@@ -25,18 +25,18 @@ use crate::telemetry::Metrics;
 use callgate_core::domain::ids::{SessionId, TenantId};
 use callgate_net::clock::{Clock, LogLimiter, Tick};
 
-/// Most at work: what one batch of the writer takes. More would not be written sooner.
+/// Limit of Evaluates at work: one batch of the writer. More would not be written sooner.
 const WORKING_MAX: usize = 512;
 /// Fewest at work, however slow the database is: below it, commits are shared by too few to be worth their cost.
 const WORKING_MIN: usize = 64;
-/// How long an Evaluate may be at work, on average, before fewer are admitted: an agent notices more.
+/// Mean time of an Evaluate at work above which fewer are admitted: an agent notices more.
 const WORK: Duration = Duration::from_millis(100);
-/// Longest wait in the queue: the pause that a shed caller is told. Coming back would be no faster.
+/// Longest wait in the queue: the retry delay of a shed caller. A retry would be no faster.
 const WAIT: Duration = Duration::from_millis(500);
 /// Most that wait, whatever the rate, which is not known at first: what is answered meanwhile at the highest. The tree
 /// with the most makes room.
 const WAITING_MAX: usize = (WORKING_MAX as u128 * WAIT.as_millis() / WORK.as_millis()) as usize;
-/// How long the rate is measured.
+/// Interval over which the rate is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// A call tree, by its root as far as that is known.
@@ -78,7 +78,7 @@ impl TenantQueue {
         self.waiters.get(root).map_or(0, VecDeque::len)
     }
 
-    /// Whose turn it is.
+    /// Takes the waiter whose turn it is.
     fn next(&mut self) -> Option<Waiter> {
         let tree = self.turns.pop_front()?;
         let waiters = self.waiters.get_mut(&tree)?;
@@ -105,7 +105,7 @@ struct Queue {
     next: u64,
     /// Answered in a second, while requests are queued.
     rate: Option<f64>,
-    /// Since when it is measured, and how many were answered since.
+    /// Start of the measurement, and the count of answers since.
     since: Tick,
     answered: usize,
     shed: LogLimiter,
@@ -116,8 +116,8 @@ impl Queue {
         self.working < self.most && self.waiting == 0
     }
 
-    /// How long the next one of a tree would wait: for a turn of every tree of its tenant, for each that it has
-    /// waiting, and as many turns of every other tenant as that one has to take.
+    /// Expected wait of the next one of a tree: for a turn of every tree of its tenant, for each that it has waiting,
+    /// and as many turns of every other tenant as that one has to take.
     fn wait(&self, (tenant, root): &AdmissionTree) -> Duration {
         let own = self.tenants.get(tenant).map_or(1, |share| {
             let of_tree = share.of_tree(root);
@@ -149,7 +149,7 @@ impl Queue {
         }
         share.waiting -= 1;
         self.waiting -= 1;
-        // Its sender goes, and so it is told.
+        // Its sender is dropped, which notifies it.
         waiters.pop_back().is_some()
     }
 
@@ -171,7 +171,7 @@ impl Queue {
         (number, turn)
     }
 
-    /// Whose turn it is, while there is room.
+    /// Takes the waiter whose turn it is, while there is room.
     fn next(&mut self) -> Option<Waiter> {
         while self.working < self.most {
             let tenant = self.turns.pop_front()?;
@@ -215,7 +215,7 @@ impl Queue {
         (self.since, self.answered) = (clock.tick(), 0);
     }
 
-    /// So many were answered. The limit goes halfway to what the rate asks for, so that one odd window moves it little.
+    /// So many were answered. The limit goes halfway to the one by the rate, so that one odd window moves it little.
     fn answered(&mut self, count: usize, clock: &Clock) {
         self.working -= count;
         self.answered += count;
@@ -298,7 +298,7 @@ impl Admission {
         }
     }
 
-    /// How many calls are at work, and how many wait.
+    /// Counts of Evaluates at work, and of those that wait.
     pub(super) fn load(&self) -> (usize, usize) {
         let queue = self.queue.lock();
         (queue.working, queue.waiting)
@@ -322,7 +322,7 @@ impl Drop for AdmissionPermit {
         let next: Vec<Waiter> = std::iter::from_fn(|| queue.next()).collect();
         drop(queue);
         for Waiter { weight, permit, .. } in next {
-            // Whoever has gone gives it back by this.
+            // A waiter that is gone gives it back by this.
             let _ = permit.send(Self { admission: Arc::clone(&self.admission), weight });
         }
     }

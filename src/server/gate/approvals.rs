@@ -1,5 +1,5 @@
-//! Questions to people: looked at and answered. However many wait for answers (`waiting.rs`), the database is looked at
-//! once each quarter of a second; and not at all while nobody waits.
+//! Approval requests: read and answered. However many callers wait for answers (`waiting.rs`), the database is polled
+//! once each quarter of a second; and not at all while none waits.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,39 +20,39 @@ use callgate_core::domain::{
 use callgate_net::clock::Tick;
 use callgate_store::{DecisionStore, StoreError};
 
-/// How often open questions are looked at while somebody waits.
+/// Interval at which open approval requests are polled while a caller waits.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Open questions that are looked at; of more, the newest.
+/// Open approval requests that are read; of more, the newest.
 pub const OPEN_MAX: usize = 10_000;
 
-/// Open approval requests by tenant, as they were read last: one read serves everybody who waits.
+/// Open approval requests by tenant, as they were read last: one read serves all waiting callers.
 #[derive(Debug, Default)]
 pub(super) struct OpenApprovals(Mutex<BTreeMap<TenantId, LastRead>>);
 
-/// When the look was begun, and what it found.
+/// Start and result of the last read.
 type LastRead = (Tick, Arc<[Question]>);
 
-/// A person's answer to a question.
+/// An approver's answer to an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApproverReply {
-    /// The question.
+    /// Id of the approval request.
     pub approval_id: String,
     /// Yes or no.
     pub approve: bool,
-    /// Who answers.
+    /// The approver.
     pub by: Actor,
-    /// Why, in words.
+    /// Reason, as text.
     pub reason: Option<String>,
-    /// What else a yes lets through.
+    /// Further calls that an approval lets through.
     pub clears: Option<Clears>,
-    /// With which arguments a yes is, where not with those of the call.
+    /// The approved arguments, where not those of the call.
     pub edited: Option<ChosenArguments>,
 }
 
 impl Decisions {
-    /// The open questions by a look of the last quarter of a second, and not from before `since`.
+    /// The open approval requests by a read of the last quarter of a second, and not from before `since`.
     pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
-        // Whoever watches, or waits for an answer, is told here that the tenant was suspended meanwhile.
+        // Ends watches and waits here when the tenant was suspended meanwhile.
         self.server.admits(tenant)?;
         let mut known = self.open.0.lock().await;
         known.retain(|_, (looked, _)| self.server.clock.elapsed(*looked) < LOOK_EVERY);
@@ -68,7 +68,7 @@ impl Decisions {
 }
 
 impl Approvals {
-    /// The open questions, the newest first, read within the last quarter of a second.
+    /// The open approval requests, the newest first, read within the last quarter of a second.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
@@ -76,14 +76,14 @@ impl Approvals {
         self.decisions.looked_at(tenant, None).await
     }
 
-    /// Who is asked, by the policy that judges now.
+    /// The approval route by the active policy.
     #[must_use]
     pub fn route(&self, tenant: TenantId, question: &Question) -> ApprovalRoute {
         let tool = ToolName::parse("tool", &question.tool);
         tool.map_or(ApprovalRoute::ANYBODY, |tool| self.server.policy(tenant).route(&tool).clone())
     }
 
-    /// What the policy that judges now says of a question's tool: its risk, and the first tier that names it.
+    /// The active policy's risk level of a request's tool, and the first tier that names it.
     #[must_use]
     pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<RiskLevel>, Option<String>) {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };
@@ -91,13 +91,13 @@ impl Approvals {
         (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
     }
 
-    /// How much a yes may do harm, by the policy that judges now, and why.
+    /// Risk of an approval by the active policy, with its reasons.
     #[must_use]
     pub fn risk(&self, tenant: TenantId, question: &Question) -> (RiskLevel, Vec<&'static str>) {
         risk::of(question, self.declared(tenant, question).0, &self.route(tenant, question))
     }
 
-    /// One question; none when nobody was asked that.
+    /// One approval request; none for an unknown id.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
@@ -105,11 +105,11 @@ impl Approvals {
         Ok(read_question(&*self.store, tenant, approval_id).await?)
     }
 
-    /// Answers a question; gives it with the answer that holds. The same answer by the same person may be sent again,
-    /// as after an error that leaves open whether it was stored.
+    /// Answers an approval request; returns it with the answer in force. The same answer by the same person may be sent
+    /// again, as after an error that leaves open whether it was stored.
     ///
     /// # Errors
-    /// [`CommandError`]: somebody else was first, or it cannot be answered.
+    /// [`CommandError`]: it has another answer already, or cannot be answered.
     pub async fn resolve(&self, tenant: TenantId, reply: &ApproverReply) -> Result<Question, CommandError> {
         let ApproverReply { approval_id, approve, by, reason, clears, edited } = reply.clone();
         let edited = match edited.filter(|_| approve) {
@@ -136,8 +136,8 @@ impl Approvals {
         self.conclude(tenant, &reply.approval_id, (state, by, reason), operation).await
     }
 
-    /// Answers with yes what a call waits for, as the user of the agent's host has, where the policy lets them. A call
-    /// that does not wait, or is not theirs to answer, stays as it is.
+    /// Approves a waiting call for the user of the agent's host, where the policy lets them. A call that does not wait,
+    /// or is not theirs to answer, stays as it is.
     ///
     /// # Errors
     /// [`NoAnswer`] when it is not known whether that was stored.
@@ -155,7 +155,7 @@ impl Approvals {
         }
     }
 
-    /// Takes a question back, in the name of `by`, who asked it; gives it as it then stands. It may be sent again.
+    /// Withdraws an approval request for its requester `by`; returns it in its new state. It may be sent again.
     ///
     /// # Errors
     /// [`CommandError`]: it was answered before, or is not theirs.
@@ -170,7 +170,7 @@ impl Approvals {
         self.conclude(tenant, approval_id, (QuestionState::Withdrawn, by, reason), operation).await
     }
 
-    /// Closes a question: what comes of it, by whom and why.
+    /// Closes an approval request with a state, an actor and a reason.
     async fn conclude(
         &self,
         tenant: TenantId,
@@ -211,7 +211,7 @@ impl Approvals {
                 Ok(Question { resolution, edited, ..question })
             }
             Err(GateError::Rejected(rejection)) => {
-                // The call tree remembers a call only as it stands; who answered it is in its past.
+                // The call tree holds only a call's present state; its approver is in its past.
                 match read_question(&*self.store, tenant, approval_id).await? {
                     Some(question) if question.resolution.is_some() => as_closed(question, (state, digest), &by.name),
                     Some(question) if rejection == CommandRejection::SaidBefore => Ok(question),
@@ -232,8 +232,8 @@ pub(super) async fn read_question(
     Ok(store.questions(tenant, &wanted).await?.pop())
 }
 
-/// A question that was closed before. Closed the same way by the same person, it is the same once more; and withdrawn
-/// is withdrawn, by whomever.
+/// A request that was closed before. The same answer by the same person succeeds again, and so does a withdrawal by any
+/// actor.
 fn as_closed(
     question: Question,
     (state, digest): (QuestionState, Option<ArgsDigest>),

@@ -1,5 +1,5 @@
-//! A policy that is tried on stored calls: read a few at a time, judged beside the threads that answer agents, and with
-//! pauses, so that these do not feel it.
+//! Backtests: a policy is tried on stored calls. They are read a few at a time, judged beside the threads that answer
+//! agents, and with pauses, so that these do not feel it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,15 +43,15 @@ const EXAMPLES: usize = 3;
 /// Longest pause between two parts. It is as long as the part took, so that at most half of one core and of one
 /// connection goes into it.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Pause while agents wait for admission, and how often in a row: it goes on then, however busy it is.
+/// Pause while agents wait for admission, and most pauses in a row: it goes on then, however busy it is.
 const BUSY: Duration = Duration::from_millis(200);
 const BUSY_MAX: u32 = 50;
-/// How often it is told how far it is.
+/// Interval of progress reports.
 const TOLD_EVERY: Duration = Duration::from_millis(250);
 /// Longest time for all of it.
 const LASTS_MAX: Duration = Duration::from_secs(1_800);
 
-/// Turns at what takes time: one at a time on a server.
+/// Turns for long operations: one at a time on a server.
 #[derive(Debug)]
 pub(super) struct Trials {
     backtest: FairSemaphore,
@@ -66,12 +66,12 @@ impl Default for Trials {
 }
 
 impl Trials {
-    /// The turn to compile a text that somebody only wants checked.
+    /// The turn to compile a text for a check alone.
     pub(super) async fn check(&self) -> Option<SemaphorePermit<'_>> {
         self.check.acquire().await.ok()
     }
 
-    /// The turn to judge the calls before one again. Whoever judges holds it, also when nobody waits any more.
+    /// The turn to judge the calls before one again. The judging thread holds it, also when no caller waits any more.
     pub(super) async fn explain(&self, tenant: TenantId) -> Option<FairPermit> {
         self.explain.take(tenant).await
     }
@@ -101,32 +101,32 @@ pub struct BacktestQuery {
     pub calls_max: u32,
 }
 
-/// What is told of a backtest.
+/// A message of a running backtest.
 #[derive(Debug)]
 pub enum BacktestTold {
-    /// How far it is.
+    /// Progress.
     Progress {
         /// Calls that were judged.
         judged: u64,
         /// Calls that are to be.
         total: u64,
     },
-    /// What it came to.
+    /// Result of a backtest.
     Done(Box<BacktestOutcome>),
 }
 
-/// What it came to.
+/// Result of a backtest.
 #[derive(Debug, Default)]
 pub struct BacktestOutcome {
     /// The policy that was tried.
     pub hash: String,
-    /// What it was compared with; empty for the built-in one.
+    /// Hash of the policy that it was compared with; empty for the built-in one.
     pub against_hash: String,
-    /// What changes.
+    /// Changes by kind, with examples.
     pub changes: Changes,
-    /// How many calls one decides so, and the other so.
+    /// Calls by the decisions of both policies.
     pub decisions: BTreeMap<(Decision, Decision), u64>,
-    /// When the first call was asked for, and the last.
+    /// Times of the first call and the last.
     pub times: Option<(Timestamp, Timestamp)>,
     /// Calls that were judged by both.
     pub calls: u64,
@@ -146,7 +146,7 @@ pub struct BacktestOutcome {
     pub is_more: bool,
 }
 
-/// Why a policy was not tried to the end.
+/// Errors of a backtest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BacktestError {
     /// It took too long.
@@ -157,8 +157,8 @@ pub enum BacktestError {
     NoAnswer(#[from] NoAnswer),
 }
 
-/// What one trial has come to. It goes to the thread that judges, and back; and with it the slot, which so is free once
-/// nobody judges any more.
+/// State of one trial. It goes to the thread that judges, and back. The slot goes with it, and so is free once nothing
+/// judges any more.
 struct Trial {
     backtest: Backtest,
     /// The version of the policy that is compared with.
@@ -241,7 +241,7 @@ impl Policies {
     /// The policies of two texts; instead of the second one, the policy that judges.
     ///
     /// # Errors
-    /// What is wrong with a text.
+    /// The problems of a text.
     pub async fn compared(
         &self,
         tenant: TenantId,
@@ -264,11 +264,11 @@ impl Policies {
         })
     }
 
-    /// Tries a policy on the tenant's stored calls, and tells how far it is. Where nobody listens any more, it ends,
-    /// with nothing.
+    /// Tries a policy on the tenant's stored calls, and sends its progress. It ends without a result once the receiver
+    /// is closed.
     ///
     /// # Errors
-    /// [`BacktestError`]: it has come to nothing.
+    /// [`BacktestError`]: there is no result.
     pub async fn backtest(
         &self,
         tenant: TenantId,
@@ -304,7 +304,7 @@ impl Policies {
         let mut trial = Trial::new(compared, wanted.calls_max.into(), is_more, slot);
         let tell = |trial: &Trial| {
             let judged = trial.seen();
-            // Who has not taken the last ones has no need of another.
+            // A reader that has not taken the last ones needs no other.
             let _ = told.try_send(BacktestTold::Progress { judged, total: judged.max(total) });
         };
         tell(&trial);
@@ -363,7 +363,7 @@ pub(super) fn row(call: StoredCall) -> Option<TraceRow> {
             sha256: call.whole.map(|whole| digest::in_hexadecimal(&whole.sha256)),
             is_cut: call.whole.is_some(),
             is_error: status == OutcomeStatus::Error,
-            // What it was taken for then: other fields of the error than its text are not stored.
+            // The stored failure kind: of the error only its text is stored.
             error_type: call.failure.map(|failure| failure.as_str().to_owned()),
         }),
         _ => None,

@@ -26,15 +26,15 @@ use callgate_core::{
     retry::profiles::Profiles,
 };
 
-/// What crosses trees, for a batch of proposals.
+/// State shared between call trees, for a batch of proposals.
 #[derive(Debug)]
 pub(super) struct SharedBatch {
     pub(super) counters: BTreeMap<CounterKey, u64>,
     /// The ledger's row of each.
     pub(super) ledger: Vec<Option<LedgerRow>>,
-    /// How the tool of each fares.
+    /// Health of each one's tool.
     pub(super) health: Vec<Health>,
-    /// What the agent of each made last by it.
+    /// Last creation of each one's agent by that call.
     pub(super) creations: Vec<Option<Creation>>,
     pub(super) halts: Arc<[Halt]>,
     pub(super) profiles: Arc<Profiles>,
@@ -42,7 +42,7 @@ pub(super) struct SharedBatch {
 }
 
 impl SharedBatch {
-    /// What the first proposal depends on. What is said of the others one by one stays.
+    /// Takes the state of the first proposal. The entries of the others stay.
     pub(super) fn first(&mut self) -> SharedState {
         SharedState {
             counters: std::mem::take(&mut self.counters),
@@ -56,7 +56,7 @@ impl SharedBatch {
     }
 }
 
-/// Judges one proposal after the other, each on the tree that the ones before it leave; gives what they change.
+/// Judges one proposal after the other, each on the tree that the ones before it leave; returns their changes.
 pub(super) fn judge_all(
     policy: &Policy,
     tree: &CallTree,
@@ -84,7 +84,7 @@ pub(super) fn judge_all(
                 if let Some(Event::Judged(judged)) = change.events.first() {
                     batch.get_or_insert(judged.batch);
                 }
-                // The last one is seen by nobody.
+                // No proposal follows the last one.
                 if i + 1 < proposals.len() {
                     change.events.iter().for_each(|event| draft.to_mut().apply(event));
                 }
@@ -104,8 +104,8 @@ pub(super) fn evidence(tree: &CallTree, proposal: &Proposal) -> Vec<(Fingerprint
 }
 
 /// The answers for reads that the policy lets run while the store is away; none when one of the calls is no such read,
-/// or when a rule objects. What happened before cannot be known then: the rules see a call tree without a past, and
-/// what this replica knows of halts.
+/// or when a rule objects. The past is unknown then: the rules see a call tree without one, and the halts in this
+/// replica's memory.
 pub(super) fn unrecorded(
     policy: &Policy,
     proposals: &[Proposal],
@@ -138,7 +138,7 @@ fn unrecorded_read(
         request.tool
     );
     verdict.findings.push(Finding::new("store", Decision::Allow, Reason::StoreUnavailable, message));
-    // Nothing is known of what was spent, nor which execution this is: the key of another one would be a lie.
+    // Spending and occurrence are unknown: the key of another occurrence would be wrong.
     verdict.left.clear();
     verdict.seq = 0;
     if let Some(permit) = &mut verdict.permit {

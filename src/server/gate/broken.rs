@@ -1,4 +1,4 @@
-//! Where the gate breaks an invariant on purpose: see `store/broken.rs`.
+//! Deliberately broken invariants of the gate, for tests: see `src/store/broken.rs`.
 
 use callgate_core::domain::{
     call::Proposal, finding::Decision, fingerprint::Fingerprint, ids::TenantId, verdict::Verdict,

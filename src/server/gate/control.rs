@@ -1,4 +1,4 @@
-//! What people and systems do to sessions.
+//! Commands of operators, approvers and systems on sessions.
 
 use super::{
     CommandError, Decisions,
@@ -14,7 +14,7 @@ use callgate_core::{
 };
 
 impl Decisions {
-    /// Does something to a session; tells what was done once it is stored. A phase may be set before the first call.
+    /// Executes a command on a session; returns its event once it is stored. A phase may be set before the first call.
     ///
     /// # Errors
     /// [`CommandError`]: nothing was done.
@@ -22,7 +22,7 @@ impl Decisions {
         self.controlled(tenant, command, true).await
     }
 
-    /// What [`Decisions::control`] would refuse now is refused; nothing is done.
+    /// Rejects a command that [`Decisions::control`] would reject now; nothing is done.
     ///
     /// # Errors
     /// [`CommandError`].

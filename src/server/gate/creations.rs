@@ -1,5 +1,5 @@
-//! What agents made of late, to be told to an agent that was restarted. Kept in memory: what another replica recorded
-//! is not known here. Who made it and by which call is kept, and never what: that stays where it can be forgotten.
+//! Recent creations by agents, for an agent that was restarted. They are kept in memory, so those of other replicas are
+//! missing. An entry holds agent and call, and never the name of what was made: that stays where it can be forgotten.
 
 use std::num::NonZeroUsize;
 
@@ -32,7 +32,7 @@ impl Default for Creations {
 }
 
 impl Creations {
-    /// Remembers what a report that was stored tells.
+    /// Remembers the creation of a stored report.
     pub(super) fn recorded(&self, tenant: TenantId, recorded: &RecordResult) {
         let Some((key, creation)) = &recorded.creation else { return };
         self.0.lock().put((tenant, key.clone()), Creation { name: None, ..creation.clone() });
@@ -40,7 +40,7 @@ impl Creations {
 }
 
 impl Decisions {
-    /// What the asking agent made last by this very call in another session, with its name; none once it is forgotten.
+    /// The agent's last creation by this very call in another session, with its name; none once it is forgotten.
     pub(super) async fn creation(&self, policy: &Policy, tenant: TenantId, proposal: &Proposal) -> Option<Creation> {
         let key = (proposal.request.agent.clone()?, proposal.fingerprint);
         let known = self.creations.0.lock().get(&(tenant, key)).cloned();

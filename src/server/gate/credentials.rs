@@ -1,6 +1,6 @@
-//! Credentials, as this replica knows them. A token is read once and then, while it is in use, again each second: what
-//! was read a moment ago holds, and nothing older does, so that a revocation holds everywhere within two seconds, and
-//! what cannot be read is refused.
+//! Cache of credentials on this replica. A token is read once and then, while it is in use, again each second. An older
+//! read does not hold, so that a revocation holds everywhere within two seconds. A token that cannot be read is
+//! rejected.
 
 use std::{
     collections::BTreeMap,
@@ -26,20 +26,20 @@ use callgate_core::domain::{
 };
 use callgate_net::clock::{Clock, Tick};
 
-/// What was read longer ago does not hold any more; with the time that a read takes, less than the two seconds.
+/// Longest age of a token's row that is relied on. With the time of a read it stays below two seconds.
 const HOLDS: Duration = Duration::from_millis(1_800);
-/// What nobody has shown for so long is forgotten.
+/// A token that is not presented for so long is evicted.
 const UNUSED: Duration = Duration::from_secs(60);
 /// Tokens that are remembered.
 const KNOWN_MAX: usize = 10_000;
-/// Tokens that are read at once because somebody shows them, and how long others wait for that.
+/// Limit on concurrent reads of presented tokens, and the longest wait of others.
 const LOOKS_MAX: usize = 2;
 const LOOK_WAIT: Duration = Duration::from_secs(1);
-/// Ids without a token that are remembered, and how long.
+/// Limit and lifetime of remembered ids without a token.
 const MISSING_MAX: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 const MISSING: Duration = Duration::from_secs(10);
 const NO_SUCH: &str = "there is no such token";
-/// How often it is noted when a token was used last.
+/// Interval at which the last uses of tokens are stored.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
 /// A credential as a caller presents it.
@@ -60,13 +60,13 @@ pub enum PresentedCredential<'a> {
     },
 }
 
-/// Why somebody is not let in.
+/// Reasons to reject a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialRejection {
     /// The credential does not hold; why is for the log.
     #[error("{0}")]
     Unknown(&'static str),
-    /// Nobody can say now whether it holds.
+    /// It cannot be checked now.
     #[error("credentials cannot be checked: the database is out of reach")]
     Unchecked,
     /// Too many that came from there did not hold: to be tried again after so long.
@@ -74,7 +74,7 @@ pub enum CredentialRejection {
     TooMany(Duration),
 }
 
-/// What is known of credentials.
+/// Cache of credentials on this replica.
 #[derive(Debug)]
 pub(super) struct Credentials {
     tokens: RwLock<BTreeMap<String, Arc<CachedCredential>>>,
@@ -84,7 +84,7 @@ pub(super) struct Credentials {
     looks: Semaphore,
     /// For addresses from which many did not hold.
     suspected_looks: Semaphore,
-    /// Ids of tokens that were looked for and not there, and when.
+    /// Ids of unknown tokens, and when they were read.
     missing: Mutex<LruCache<String, Tick>>,
     noted: Mutex<Option<Tick>>,
     pub(super) failures: Failures,
@@ -107,7 +107,7 @@ impl Default for Credentials {
     }
 }
 
-/// Whom other credentials than tokens are mapped to, and the tenants that there are.
+/// Mapping of other credentials than tokens to identities, with the tenants by name.
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) auth: Auth,
@@ -120,7 +120,7 @@ struct CachedCredential {
     seen: Mutex<Seen>,
 }
 
-/// When it was read and shown last, and who showed it: most callers come from where they came from.
+/// Last read and last use of a token, and its last caller: most callers keep their address.
 #[derive(Debug)]
 struct Seen {
     read: Tick,
@@ -138,7 +138,7 @@ impl Credentials {
         self.tokens.write().remove(id);
     }
 
-    /// True for an id that was looked for a moment ago in vain.
+    /// True for an id that was read a moment ago and is unknown.
     fn is_missing(&self, clock: &Clock, id: &str) -> bool {
         self.missing.lock().get(id).is_some_and(|looked| clock.elapsed(*looked) < MISSING)
     }
@@ -153,14 +153,13 @@ impl Credentials {
 }
 
 impl Identities {
-    /// True when nobody is let in without a credential.
+    /// True when a credential is required.
     #[must_use]
     pub fn wants_credentials(&self) -> bool {
         self.credentials.any.load(Ordering::Acquire) || self.credentials.mapping().is_some()
     }
 
-    /// Who that is, as far as it is known without reading; none when it has to be looked up. `from` is the address
-    /// of who asks.
+    /// The identity of a credential from the cache; none when it has to be read. `from` is the caller's address.
     #[must_use]
     pub fn identity(
         &self,
@@ -175,7 +174,7 @@ impl Identities {
         }
     }
 
-    /// As [`Identities::identity`], for what has to be looked up.
+    /// As [`Identities::identity`], for a credential that has to be read.
     ///
     /// # Errors
     /// [`CredentialRejection`].
@@ -184,8 +183,8 @@ impl Identities {
             return Err(CredentialRejection::Unknown("no token of callgate's was shown"));
         };
         let failed = self.credentials.failures.wait(&self.server.clock, from);
-        // Whoever has failed often takes turns with others who have, and keeps nobody else waiting. What holds is let
-        // in all the same: an address may be that of many.
+        // Addresses with many failures take turns with each other, and keep no others waiting. A valid credential is
+        // let in all the same: many may share an address.
         let (looks, late) = match failed {
             Some(wait) if self.credentials.is_missing(&self.server.clock, shown.id) => {
                 return Err(CredentialRejection::TooMany(wait));
@@ -194,7 +193,7 @@ impl Identities {
             None => (&self.credentials.looks, CredentialRejection::Unchecked),
         };
         let _turn = timeout(LOOK_WAIT, looks.acquire()).await.map_err(|_| late)?;
-        // Who had the turn before may have read it too.
+        // The holder of the turn before may have read it too.
         if let Some(known) = self.by_token(text, from) {
             return known;
         }
@@ -210,7 +209,7 @@ impl Identities {
         self.credentials.failures.failed(&self.server.clock, from);
     }
 
-    /// Counts a sign-in by an issuer that is begun from there: nobody is known yet, and the issuer is asked.
+    /// Counts a new sign-in by an issuer from this address: the caller is unknown, and the issuer is asked.
     ///
     /// # Errors
     /// [`CredentialRejection::TooMany`].
@@ -243,7 +242,7 @@ impl Identities {
         }
     }
 
-    /// Who that certificate is.
+    /// The identity of a certificate.
     fn by_certificate(
         &self,
         dns: &[String],
@@ -295,10 +294,10 @@ impl Identities {
         is_fresh.then_some(known)
     }
 
-    /// Reads what is in use of credentials, as every replica does each second, and notes what was used.
+    /// Reads the credentials in use, as every replica does each second, and stores their last uses.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was read before holds for a moment, and is refused then.
+    /// [`NoAnswer`]: the former reads hold for a moment, and are rejected then.
     pub async fn read_credentials(&self) -> Result<(), NoAnswer> {
         self.read_tokens(None).await?;
         if let Some(mapping) = self.credentials.mapping() {
@@ -325,7 +324,7 @@ impl Identities {
             known.retain(|_, known| self.server.clock.elapsed(known.seen.lock().used) < UNUSED);
             known.keys().cloned().collect()
         };
-        // One that is known and too old is looked up like any other, and once.
+        // One that is cached and too old is read like any other, and once.
         ids.extend(also.filter(|also| !ids.iter().any(|id| id == also)).map(str::to_owned));
         let (read, any) = self.store.tokens_by_id(&ids).await?;
         self.credentials.any.fetch_or(any, Ordering::AcqRel);

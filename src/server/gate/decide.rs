@@ -1,6 +1,5 @@
-//! The one loop behind every decision: find the tree, read what crosses it, decide under its lock, append; and again
-//! when others were faster. What may happen only after the commit is done by the callers with what this gives: nothing
-//! is given before.
+//! The decision loop with optimistic concurrency: find the tree, read the shared state, decide under its lock, append;
+//! and again after a conflict. Callers act after the commit on the returned result: nothing is returned before.
 
 use std::{
     future::Future,
@@ -28,12 +27,12 @@ use callgate_core::{
 };
 use callgate_store::{Lost, Pending, QueueSlot, Slot};
 
-/// How often a lost race is run again before the caller is told to come back.
+/// Attempts after conflicts before the caller has to retry.
 pub(super) const TRIES_MAX: u32 = 10;
 /// The same for a report, which ends a call: others of its tree and replica wait for it, so that it loses against other
 /// replicas alone.
 const REPORT_TRIES_MAX: u32 = 100;
-/// Longest pause after a lost race.
+/// Longest pause after a conflict.
 const PAUSE_MAX: Duration = Duration::from_millis(25);
 
 /// The session that a decision is about.
@@ -42,13 +41,13 @@ pub(super) struct Subject<'a, R> {
     pub(super) access: TreeAccess,
     pub(super) tenant: TenantId,
     pub(super) session: &'a SessionId,
-    /// What becomes of a session that nobody has heard of.
+    /// Treatment of an unknown session.
     pub(super) unheard: UnknownSession<'a, R>,
     /// Calls that the decision may create.
     pub(super) calls: &'a [&'a CallId],
 }
 
-/// What becomes of a session that nobody has heard of.
+/// Treatment of an unknown session.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum UnknownSession<'a, R> {
     /// It is the caller's error.
@@ -57,7 +56,7 @@ pub(super) enum UnknownSession<'a, R> {
     Begins(Option<&'a SessionId>),
 }
 
-/// What was decided on a tree.
+/// Result of a decision on a tree.
 #[derive(Debug)]
 pub(super) enum DecisionOutcome<A, R> {
     /// The answer holds once the changes are stored, one after the other.
@@ -78,25 +77,25 @@ pub(super) struct CommittedAnswer<A> {
     pub(super) slot: Arc<Slot>,
 }
 
-/// What one attempt came to. What was decided without an append names the version that has to be the stored one.
+/// Result of one attempt. A decision without an append names the version that has to be the stored one.
 enum Attempt<A, R> {
     Sent(A, Pending),
     Unchanged(A, u64),
     Rejected(R, u64),
 }
 
-/// Whether a decision may change its tree.
+/// Access of a decision to its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TreeAccess {
     Read,
     Append,
-    /// By a report: once it has lost, nobody else of the tree begins before it.
+    /// By a report: after its first conflict, no other decision on the tree begins before it.
     Report,
 }
 
 impl Decisions {
-    /// Decides on the tree of a session, and stores what was decided. `read` gives what crosses trees; `decide` sees
-    /// the tree while nobody else can change it.
+    /// Decides on the tree of a session, and stores the result. `read` returns the shared state; `decide` sees the tree
+    /// under its lock.
     pub(super) async fn decide<B, A, R, F>(
         &self,
         subject: Subject<'_, R>,
@@ -149,7 +148,7 @@ impl Decisions {
         Err(NoAnswer::Contention.into())
     }
 
-    /// What the tree of a known session says, as it is stored. Nobody waits for the writer to look.
+    /// Reads the tree of a known session, as it is stored, without waiting for the writer task.
     pub(super) async fn look<B, A, F>(
         &self,
         tenant: TenantId,
@@ -166,7 +165,7 @@ impl Decisions {
         Ok(self.decide(subject, read, says).await?.answer)
     }
 
-    /// The answer, if it holds; what it was decided on is read anew otherwise.
+    /// The answer, if it holds; otherwise its basis is read again.
     async fn settled<A, R>(
         &self,
         subject: &Subject<'_, R>,
@@ -199,7 +198,7 @@ impl Decisions {
         Ok(None)
     }
 
-    /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
+    /// True when no other replica has moved the tree past `version`: an answer without an append holds only then.
     async fn is_current(&self, tenant: TenantId, slot: &Arc<Slot>, version: u64) -> Result<bool, NoAnswer> {
         if !slot.wait_for(version).await {
             return Ok(false);
@@ -211,11 +210,11 @@ impl Decisions {
         Ok(is_it && (stored == version || slot.has_committed(stored)))
     }
 
-    /// A change was not accepted: what it was decided on is read anew.
+    /// A change was a conflict: its basis is read again.
     fn lost<R>(&self, subject: &Subject<'_, R>, slot: &Arc<Slot>, lost: Lost) -> Result<(), NoAnswer> {
         let Subject { tenant, session, .. } = *subject;
         self.server.metrics.conflict(lost.as_str());
-        // Somebody uses a call_id again that its tree has forgotten.
+        // A caller reuses a call_id that its tree has forgotten.
         if lost == Lost::CallId {
             subject.calls.iter().for_each(|call_id| self.server.slots.miss(tenant, slot.root(), session, call_id));
         }
@@ -235,7 +234,7 @@ pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), NoAnswer> {
     Ok(())
 }
 
-/// Sends what is to be stored, while the tree is locked: its changes are folded in and queued in one order.
+/// Sends the changes under the tree's lock: they are folded and queued in one order.
 fn attempt<A, R>(
     tree: &mut CallTree,
     decided: DecisionOutcome<A, R>,
@@ -257,8 +256,8 @@ fn attempt<A, R>(
     }
 }
 
-/// At random, so that two losers do not meet again, and at most half of what the attempt itself took: a loser that
-/// pauses longer than a commit takes finds the tree moved again.
+/// At random, so that two retries do not meet again, and at most half of the attempt's own time: a retry after a pause
+/// longer than a commit finds the tree moved again.
 fn pause(took: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) >> 40;
     (took / 2).min(PAUSE_MAX).mul_f64(random as f64 / (1_u64 << 24) as f64)

@@ -1,5 +1,4 @@
-//! Calls that people approve with other arguments: what they chose is judged before it is taken for an answer, and told
-//! to whoever asked for the call.
+//! Edited arguments of approvers: judged before they count as an answer, and returned to the caller of the call.
 
 use super::{
     Approvals, CommandError, Decisions, GateError, Insight, NoAnswer,
@@ -27,17 +26,17 @@ use callgate_store::DecisionStore;
 
 /// Fields that are named.
 const NAMED_MAX: usize = 20;
-/// The rules whose refusal speaks of the call itself. What is used up, goes round in a loop or is halted may pass, and
-/// is judged when the call is made.
+/// Rules whose refusal concerns the call itself. Budgets, loops and halts may pass, and are judged when the call is
+/// made.
 const OF_ARGUMENTS: [&str; 7] = ["unknown_tool", "schema", "phase", "requires", "same_call", "side_effects", "tier"];
 
-/// Arguments that somebody chooses instead of those that were asked about.
+/// Edited arguments of an approver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenArguments {
     pub arguments: Json,
-    /// The digest that was seen of them; none where nobody looked before.
+    /// The digest that the approver saw; none without a preview.
     pub seen: Option<ArgsDigest>,
-    /// True where nothing is answered, and only what would be is told.
+    /// True for a preview, which answers nothing.
     pub only_looks: bool,
 }
 
@@ -48,8 +47,7 @@ pub(super) fn reused(verdict: &Verdict) -> Option<&CallRef> {
 }
 
 impl Approvals {
-    /// Arguments that somebody chose for the call of a question, as they would execute; none where they are those that
-    /// were asked about.
+    /// Edited arguments for the call of a request, as they would execute; none where they are the call's own.
     pub(super) async fn choose(
         &self,
         tenant: TenantId,
@@ -72,7 +70,7 @@ impl Approvals {
         if policy.host_may_approve(&proposal.request.tool) {
             return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::AtHost)));
         }
-        // The model is told what is stored, and has to be told all of it.
+        // The model gets the stored arguments, and has to get all of them.
         let left_out = redaction::missing(&proposal.stored, NAMED_MAX);
         if !left_out.is_empty() || proposal.stored != proposal.canonical {
             return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::NotStored(left_out))));
@@ -89,7 +87,7 @@ impl Approvals {
         }
     }
 
-    /// Why a call would be refused now; none where it would not, or only for what may pass.
+    /// The finding that would refuse a call now; none where nothing would, or only a cause that may pass.
     async fn objection(&self, policy: &Policy, mut proposal: Proposal) -> Result<Option<Finding>, NoAnswer> {
         let (tenant, session) = (proposal.request.tenant, proposal.request.session.clone());
         let unheard = UnknownSession::<()>::Begins(None);
@@ -106,7 +104,7 @@ impl Approvals {
             proposal.request.run = known.and_then(|session| session.run.id.clone());
             engine::evaluate(policy, tree, &shared, &proposal, None, now)
         });
-        // What the call tree has no room for has it when the call is made.
+        // A call tree without room now may have it when the call is made.
         let Ok(judged) = judged.ok_or(NoAnswer::Contention)? else { return Ok(None) };
         let (Evaluation::New(verdict, _) | Evaluation::Replay(verdict)) = judged;
         let refuses = |finding: &Finding| {
@@ -116,7 +114,7 @@ impl Approvals {
         Ok(verdict.findings.into_iter().find(refuses))
     }
 
-    /// The call that ran with the arguments that were chosen instead of those of a question; none while none has.
+    /// The call that ran with the edited arguments of a request; none while none has.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
@@ -150,7 +148,7 @@ impl Insight {
 }
 
 impl Decisions {
-    /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.
+    /// Arguments that an approver approved instead of a refused call's; none when they cannot be read now.
     pub(super) async fn approved_instead(
         &self,
         store: &dyn DecisionStore,

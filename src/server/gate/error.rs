@@ -1,4 +1,4 @@
-//! Why there is no answer: the caller's own doing, one type an operation, or a cause that may pass.
+//! Errors of the gate: a rejection of the caller's request, one type an operation, or a cause that may pass.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use callgate_core::domain::{
 };
 use callgate_store::StoreError;
 
-/// Why nothing was decided, whoever asked for what. The caller may send the same again.
+/// Errors of any operation that may pass: nothing was decided. The caller may send the same again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The database is well, and more is asked than can be done at once.
+    /// The database is healthy, and overloaded.
     #[error("the server is overloaded: {0}")]
     Overloaded(String),
     /// More calls wait to be judged than can be in time: so long it would take, as far as that is known.
@@ -20,7 +20,7 @@ pub enum NoAnswer {
     /// Others kept changing the same call tree.
     #[error("the call tree kept changing under this request")]
     Contention,
-    /// No database can be asked, or it gives no answer in time.
+    /// The database is unavailable, or does not respond in time.
     #[error("the database gives no answer: {0}")]
     OutOfReach(String),
     /// The server ends.
@@ -38,15 +38,15 @@ pub enum NoAnswer {
     /// The tenant's policy is one that this build cannot read, and it has judged by none before.
     #[error("the tenant's active policy cannot be read by this build")]
     PolicyUnreadable,
-    /// A key of the tenant is not on this server, and its values are sealed with it.
+    /// The tenant's values are encrypted with a key that is not on this server.
     #[error("{0}")]
     KeyMissing(String),
-    /// What the database answered cannot be: a fault of callgate, or of who changed its tables.
+    /// An impossible answer of the database: a fault of callgate, or of a change of its tables by hand.
     #[error("{0}")]
     Fault(String),
 }
 
-/// Why an operation gave no answer; `R` is what its callers can do wrong.
+/// Errors of an operation; `R` is the rejection of its caller's request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError<R> {
     /// The caller's own doing: nothing was decided or stored.
@@ -57,13 +57,13 @@ pub enum GateError<R> {
     NoAnswer(#[from] NoAnswer),
 }
 
-/// Why a call was not judged.
+/// Errors of an Evaluate.
 pub type EvaluateError = GateError<EvaluateRejection>;
-/// Why a report was not taken in.
+/// Errors of a Record.
 pub type RecordError = GateError<RecordRejection>;
-/// Why a command was not carried out.
+/// Errors of a command.
 pub type CommandError = GateError<CommandRejection>;
-/// Why nothing is told of a session.
+/// Errors of a read of a session.
 pub type SessionError = GateError<SessionUnknown>;
 
 impl From<StoreError> for NoAnswer {

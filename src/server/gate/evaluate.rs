@@ -1,4 +1,4 @@
-//! May these calls run? Judged together, stored, and only then told.
+//! Evaluation of calls: judged together, stored, and only then answered.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ struct JudgedBatch {
     claims: Vec<Option<Claim>>,
 }
 
-/// True for a question that was not asked before.
+/// True for a new approval request.
 fn asks(verdict: &Verdict) -> bool {
     verdict.decision == Decision::Ask && !verdict.replayed
 }
@@ -173,7 +173,7 @@ impl Decisions {
         Ok(answers)
     }
 
-    /// What would be answered now; nothing is stored or claimed, and no permit is given.
+    /// Evaluates a call without effect: nothing is stored or claimed, and no permit is given.
     ///
     /// # Errors
     /// [`EvaluateError`]: nothing could be decided.
@@ -194,7 +194,7 @@ impl Decisions {
         Ok(self.answer(&policy, &proposal, verdict).await)
     }
 
-    /// What crosses trees and the proposals depend on.
+    /// Reads the state shared between call trees that the proposals depend on.
     pub(super) async fn shared(
         &self,
         policy: &Policy,
@@ -254,7 +254,7 @@ impl Decisions {
         edited: Option<&EditedArguments>,
     ) -> Option<ToolResult> {
         let previous = match reused(verdict) {
-            // Without the text the model is told when it was done: still an answer.
+            // Without the text the model gets the time of the call: still an answer.
             Some(call) => {
                 let given = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
                 given.unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Why a stored call was judged as it was, rule by rule: what spoke is stored, and why the others kept silent is made
-//! anew, beside the threads that answer agents.
+//! Explanation of a stored call's last judgement, rule by rule. Findings are read from the store; reasons for silence
+//! are recomputed, beside the threads that answer agents.
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ pub const BEFORE_MAX: usize = 5_000;
 /// Bytes of their arguments and answers.
 const BYTES_MAX: usize = 32 << 20;
 
-/// A rule, and what it had to say.
+/// A rule, with its finding or its reason for silence.
 #[derive(Debug)]
 pub struct RuleExplanation {
     /// Its name.
     pub rule: String,
-    /// What becomes of its findings, as a policy names it; none where the policy cannot be read.
+    /// Its mode, as a policy names it; none where the policy cannot be read.
     pub mode: Option<&'static str>,
-    /// What it found.
+    /// Its finding.
     pub finding: Option<Finding>,
-    /// Why it found nothing.
+    /// Its reason for silence.
     pub silence: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct StoredCallExplanation {
     pub policy: String,
     /// Its rules, in their order; where it cannot be read, those that found something.
     pub rules: Vec<RuleExplanation>,
-    /// What they looked at: a name and a text each; or why that is not known.
+    /// The rules' inputs, a name and a text each, or the reason why they are unknown.
     pub seen: Result<Vec<(&'static str, String)>, String>,
 }
 
@@ -100,7 +100,7 @@ impl Insight {
             Some(answer) => answer.by.clone(),
             None => self.chosen_by(tenant, session, call_id).await?.and_then(|yes| yes.by),
         };
-        // What is read waits for its turn too: many who ask at once would hold much at once.
+        // The read waits for its turn too: many requests at once would hold much memory at once.
         let turn = self.policies.trials.explain(tenant).await;
         let calls = self.up_to(tenant, &call, &last).await?;
         let explained = spawn_blocking(move || {
@@ -125,7 +125,7 @@ impl Insight {
         }
     }
 
-    /// The calls of its tree up to it, itself the last; or why they cannot be told.
+    /// The calls of its tree up to it, itself the last; or the reason why they are unknown.
     async fn up_to(
         &self,
         tenant: TenantId,

@@ -1,6 +1,6 @@
-//! Credentials that did not hold, by the address that showed them: who tries many is told to wait before any more of
-//! theirs is looked at. What was looked at a moment ago goes on, so that one who tries keeps no one else of the same
-//! address from working.
+//! Failed credentials by address: an address with many failures waits before any more of its credentials are read.
+//! Credentials that were read a moment ago go on, so that one attacker keeps no one else of the same address from
+//! working.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -19,7 +19,7 @@ const SPAN: Duration = Duration::from_secs(60);
 /// Addresses that are remembered.
 const ADDRESSES_MAX: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
-/// Who failed how often, since when.
+/// Failures by address, each with the start of its count.
 #[derive(Debug)]
 pub(super) struct Failures(Mutex<LruCache<Option<IpAddr>, (Tick, u32)>>);
 
@@ -30,7 +30,7 @@ impl Default for Failures {
 }
 
 impl Failures {
-    /// How long this address has to wait; none when it may try.
+    /// Remaining wait of this address; none when it may try.
     pub(super) fn wait(&self, clock: &Clock, from: Option<IpAddr>) -> Option<Duration> {
         let all = self.0.lock();
         let (since, count) = all.peek(&site(from))?;
@@ -48,7 +48,7 @@ impl Failures {
     }
 }
 
-/// Who has one address of IPv6 has 2^64 of them.
+/// Groups IPv6 addresses by /64: the holder of one has 2^64 of them.
 fn site(from: Option<IpAddr>) -> Option<IpAddr> {
     Some(match from?.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -1,5 +1,4 @@
-//! A semaphore that is fair among tenants, for work that takes long: they alternate, however much one of them asks
-//! for.
+//! A semaphore that is fair among tenants, for long operations: tenants alternate, however much one of them asks for.
 
 use std::{
     collections::BTreeMap,
@@ -22,12 +21,12 @@ use callgate_core::domain::ids::TenantId;
 
 /// Foreign text of more bytes than this waits for a turn, and is read beside the threads that answer.
 pub(super) const INLINE_BYTES_MAX: usize = 16 * 1024;
-/// Most calls of one tenant with long texts that wait for a turn: more are told that the server is overloaded.
+/// Most calls of one tenant with long texts that wait for a turn: more are shed.
 const WAITING_MAX: usize = 256;
 /// Tenants that are remembered before those without anybody at work or waiting are forgotten.
 const TENANTS_MAX: usize = 1_000;
 
-/// So many permits. What a tenant asks for beyond them waits behind its own calls alone.
+/// So many permits. A tenant's requests beyond them wait behind its own alone.
 #[derive(Debug)]
 pub(super) struct FairSemaphore {
     threads: usize,
@@ -59,7 +58,7 @@ pub(super) struct FairSlot {
     _of: Arc<TenantWaiters>,
 }
 
-/// One who waits, until it is dropped.
+/// A waiter, until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {

@@ -1,5 +1,5 @@
-//! A fleet at a glance, as often as anybody looks. What is over for good is counted once and kept; an answer is shared
-//! by all who ask within a second of it.
+//! Fleet overview, at any rate of reads. Minutes that are over for good are counted once and kept; all reads within a
+//! second share an answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,20 +24,20 @@ use callgate_core::domain::{
 use callgate_net::clock::Tick;
 use callgate_store::{DecisionsPerMinute, StoreLoad};
 
-/// How long an answer is shared. A little less than a page waits before it asks again, so that each sees the next one.
+/// Time for which an answer is shared: a little less than the polling interval of a page, so that each poll is new.
 const SHARED: Duration = Duration::from_millis(900);
-/// How often it is read what takes a look at every call tree.
+/// Interval of reads that scan every call tree.
 const TREES_EVERY: Duration = Duration::from_secs(5);
-/// Minutes that are told of, the one that has only begun among them.
+/// Minutes of an overview, the present one among them.
 pub(super) const MINUTES: i64 = 60;
-/// How late a row may be seen: until then what is before it is counted again with each look.
+/// Longest delay after which a row may become visible: until then each read counts what is before it again.
 pub(super) const LATE_MS: i64 = 10_000;
-/// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
+/// Tenants in the cache; the least recently read one is evicted, and counted again.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 
 type Shared = Arc<tokio::sync::Mutex<CachedFleet>>;
 
-/// What is known of the fleets that somebody looks at.
+/// Cached fleet overviews of the tenants that are read.
 #[derive(Debug)]
 pub(super) struct Fleets(Mutex<LruCache<TenantId, Shared>>);
 
@@ -61,14 +61,14 @@ struct CachedFleet {
     trees: Option<(u64, Vec<BudgetNearLimit>, Tick)>,
 }
 
-/// How the server is that answers.
+/// Health of the responding replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlaneHealth {
     /// The activation that judges the tenant; 0 where none was ever active.
     pub revision: u64,
-    /// By how many activations that is older than the active one.
+    /// Its lag behind the active one, in activations.
     pub behind: u64,
-    /// For how long nobody has confirmed it.
+    /// Time since its last confirmation.
     pub unconfirmed: Duration,
     /// Evaluates that are judged, and that wait for their turn.
     pub judging: usize,
@@ -85,7 +85,7 @@ pub(super) fn earlier(at: Timestamp, ms: i64) -> Timestamp {
     Timestamp::from_millis(at.as_millis() - ms)
 }
 
-/// When the minute ends that began then.
+/// End of the minute that began then.
 fn end_of(minute: Timestamp) -> Timestamp {
     Timestamp::from_millis(minute.as_millis() + MINUTE_MS)
 }
@@ -96,7 +96,7 @@ impl CachedFleet {
         self.counted.max(first(now))
     }
 
-    /// Takes in what was judged from then on; gives the last hour, and the last minute.
+    /// Adds the decisions from then on; returns the last hour, and the last minute.
     fn judged(
         &mut self,
         from: Timestamp,
@@ -118,12 +118,12 @@ impl CachedFleet {
     }
 }
 
-/// The beginning of the oldest minute that is told of.
+/// The start of the oldest minute of an overview.
 pub(super) fn first(now: Timestamp) -> Timestamp {
     earlier(floor(now), (MINUTES - 1) * MINUTE_MS)
 }
 
-/// What the minutes are made of.
+/// Sources of the minutes.
 struct MinuteSources<'a> {
     judged: &'a BTreeMap<Timestamp, DecisionCounts>,
     asked: &'a [ApprovalLifetime],
@@ -156,26 +156,26 @@ impl MinuteSources<'_> {
     }
 }
 
-/// Questions that were open then, and the sessions that waited for them.
+/// Counts of approval requests that were open then, and of their sessions.
 fn open(asked: &[ApprovalLifetime], at: Timestamp) -> (u64, u64) {
     let open: Vec<&ApprovalLifetime> = asked.iter().filter(|one| one.is_open(at)).collect();
     let sessions: BTreeSet<&str> = open.iter().map(|one| one.session.as_str()).collect();
     (open.len() as u64, sessions.len() as u64)
 }
 
-/// When the oldest question was asked that was open then.
+/// Creation time of the oldest approval request that was open then.
 fn oldest(asked: &[ApprovalLifetime], at: Timestamp) -> Option<Timestamp> {
     asked.iter().filter(|one| one.is_open(at)).map(|one| one.at).min()
 }
 
 impl Insight {
-    /// How the tenant's fleet is.
+    /// Overview of the tenant's fleet.
     ///
     /// # Errors
     /// [`NoAnswer`] when that cannot be read.
     pub async fn fleet(&self, tenant: TenantId) -> Result<Arc<FleetOverview>, NoAnswer> {
         let shared = Arc::clone(self.fleets.0.lock().get_or_insert_mut(tenant, Shared::default));
-        // Whoever comes while it is read waits for that, and asks nobody.
+        // Single-flight: readers during a read wait for it, and start none.
         let mut kept = shared.lock().await;
         if let Some((fleet, read)) = &kept.answer
             && self.server.clock.elapsed(*read) < SHARED
@@ -253,7 +253,7 @@ impl Insight {
         Ok(all)
     }
 
-    /// How this server is, told from memory.
+    /// Health of this replica, from memory.
     #[must_use]
     pub fn plane_health(&self, tenant: TenantId) -> PlaneHealth {
         let StoreLoad { queued, .. } = self.store.load();

@@ -1,4 +1,4 @@
-//! The kill switch: beside the trees, in memory on every replica, read each second.
+//! Halts: beside the trees, in memory on every replica, read each second.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use callgate_core::domain::{
 };
 use callgate_store::DecisionStore;
 
-/// What is halted, as it was read last.
+/// Halts by tenant, as they were read last.
 #[derive(Debug, Default)]
 pub(super) struct Halts(Mutex<BTreeMap<TenantId, Arc<[Halt]>>>);
 
@@ -32,16 +32,16 @@ impl Halts {
 }
 
 impl ServerState {
-    /// What is halted, as this replica knows it.
+    /// Halts of a tenant, as this replica read them last.
     #[must_use]
     pub fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
         self.halts.of(tenant)
     }
 
-    /// Reads what is halted.
+    /// Reads the halts.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former halts hold.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
         self.read_halts_from(&*self.store).await
     }
@@ -53,8 +53,8 @@ impl ServerState {
 }
 
 impl Decisions {
-    /// Halts something until [`Decisions::resume`]: here at once, on every replica within two seconds. Halting what is
-    /// halted changes nothing; gives the halt that holds.
+    /// Halts a target until [`Decisions::resume`]: here at once, on every replica within two seconds. A second halt
+    /// changes nothing; returns the halt in force.
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing was halted.
@@ -71,7 +71,7 @@ impl Decisions {
         Ok(halt)
     }
 
-    /// Lets go on what was halted; false when it was not.
+    /// Resumes a halted target; false when it was not halted.
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing was changed.
@@ -92,7 +92,7 @@ impl Insight {
     /// As [`ServerState::read_halts`], for an operator.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former halts hold.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
         self.server.read_halts_from(&*self.operators).await
     }

@@ -9,7 +9,7 @@ use callgate_core::{
 };
 
 impl ActivePolicy {
-    /// How a tenant's values are hashed from now on, by whatever policy.
+    /// Sets a tenant's hashing from now on, whatever its policy.
     pub(super) fn hash_by(&self, tenant: TenantId, hashing: &Hashing) {
         if self.built_in(tenant).hashing.mark() == hashing.mark() {
             return;

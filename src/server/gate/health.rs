@@ -1,6 +1,6 @@
-//! How tools fare, as this replica knows it: what it saw itself at once, what the others saw a second or two later.
-//! Nothing that must hold depends on it, but for one thing: of all replicas one call finds out how a tool fares after
-//! its cooldown, and claims that in the store before it is let through.
+//! Health of tools on this replica: its own observations at once, those of other replicas a second or two later. Only
+//! the half-open probe depends on it: of all replicas one call probes a tool after its cooldown, and claims that in the
+//! store before it is let through.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,20 +22,20 @@ use callgate_core::{
     policy::Policy,
 };
 
-/// How far back a look at the others' rows overlaps the last one, in milliseconds: rows are committed out of order.
+/// Overlap of two reads of the others' rows, in milliseconds: rows are committed out of order.
 const OVERLAP_MS: i64 = 5_000;
-/// Tools whose health is kept in memory; the one that nobody called for longest is forgotten first.
+/// Tools whose health is kept in memory; the least recently called one is evicted.
 const TOOLS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
 type Key = (TenantId, ToolName);
 
-/// How the tools fare that this replica heard of.
+/// Health of the tools that this replica knows.
 #[derive(Debug)]
 pub(super) struct ToolHealth {
     tools: Mutex<LruCache<Key, Known>>,
     /// Claims that no call used, each with its end: to be given back.
     unused: Mutex<Vec<(Key, Timestamp)>>,
-    /// When the newest row changed that was read.
+    /// Change time of the newest row that was read.
     looked_at: Mutex<Option<Timestamp>>,
 }
 
@@ -49,12 +49,12 @@ impl Default for ToolHealth {
 #[derive(Debug, Default)]
 struct Known {
     health: Health,
-    /// What was not told yet.
+    /// Observations that are not stored yet.
     untold: Option<HealthObservations>,
 }
 
-/// The right to find out how a tool fares after its cooldown. Dropped without being kept, it is anybody's again:
-/// whatever became of the call, a lost race, a refusal, a caller who went away.
+/// The claim of a tool's half-open probe. Dropped without being kept, any call may take it again: after a conflict, a
+/// refusal, or a caller that left.
 #[derive(Debug)]
 pub(super) struct Claim {
     tools: Arc<ToolHealth>,
@@ -85,7 +85,7 @@ impl ToolHealth {
         tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
     }
 
-    /// Which of the tools everybody leaves alone, each once, by name.
+    /// The open circuit breakers among the tools, each once, by name.
     pub(super) fn cooldowns(
         &self,
         tenant: TenantId,
@@ -97,7 +97,7 @@ impl ToolHealth {
         tools.into_iter().filter_map(cooling).map(|(cooldown, tool)| (tool, cooldown)).collect()
     }
 
-    /// How many tools everybody leaves alone now, by tenant.
+    /// Count of tools with an open circuit breaker, by tenant.
     pub(super) fn cooling(&self, now: Timestamp) -> BTreeMap<TenantId, u64> {
         let mut counts = BTreeMap::new();
         for ((tenant, _), known) in self.tools.lock().iter() {
@@ -165,7 +165,7 @@ impl ToolHealth {
         self.tools.lock().iter_mut().filter_map(|(_, known)| known.untold.take()).collect()
     }
 
-    /// What could not be told is told with the next: newer facts stand, amounts add up.
+    /// Returns unsent observations to be sent with the next ones: newer facts stand, amounts add up.
     fn put_back(&self, untold: Vec<HealthObservations>) {
         for before in untold {
             self.update(before.tenant, &before.tool.clone(), |_, seen| {
@@ -184,7 +184,7 @@ impl ToolHealth {
         let mut tools = self.tools.lock();
         for row in rows {
             let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), Known::default);
-            // What was seen since is told first, and comes back with the row.
+            // Newer observations are stored first, and come back with the row.
             if known.untold.is_none() {
                 known.health.shared(row);
             }
@@ -193,8 +193,8 @@ impl ToolHealth {
 }
 
 impl Decisions {
-    /// Claims the tool, when the cooldown that `health` tells of is over and nobody finds out yet. When another
-    /// replica was first, `health` says so from then on.
+    /// Claims the tool's probe, when the cooldown in `health` is over and no probe runs. When another replica was
+    /// first, `health` says so from then on.
     pub(super) async fn claim_probe(
         &self,
         tenant: TenantId,
@@ -217,7 +217,7 @@ impl Decisions {
         Ok(None)
     }
 
-    /// Gives back what was claimed and not used. A claim that cannot be given back runs out by itself.
+    /// Releases unused claims. A claim that cannot be released expires by itself.
     pub(super) async fn give_back_claims(&self) {
         let unused = std::mem::take(&mut *self.tools.unused.lock());
         for ((tenant, tool), until) in unused {
@@ -227,10 +227,10 @@ impl Decisions {
         }
     }
 
-    /// Tells the other replicas how tools fare, and takes over what they have told.
+    /// Shares the health of tools with the other replicas, and applies theirs.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was seen is told the next time.
+    /// [`NoAnswer`]: the observations are shared the next time.
     pub async fn share_health(&self) -> Result<(), NoAnswer> {
         self.give_back_claims().await;
         let untold = self.tools.take_untold();

@@ -1,4 +1,4 @@
-//! What operators look at: questions, stored calls, sessions.
+//! Lists for operators: stored calls and sessions, and one call in full.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Insight {
         Ok(self.operators.stored_calls(tenant, since, root.as_ref(), call_id).await?)
     }
 
-    /// The sessions whose call trees were heard of last, of those that are wanted.
+    /// The sessions of a query, by the last activity of their call trees.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
@@ -62,7 +62,7 @@ impl Insight {
         Ok(self.operators.sessions(tenant, wanted, &halted).await?)
     }
 
-    /// The calls that are wanted, in short.
+    /// The calls of a query, in short.
     ///
     /// # Errors
     /// [`SessionError`] when the session is unknown or they cannot be read.
@@ -74,7 +74,7 @@ impl Insight {
         self.operators.calls(tenant, wanted).await?.ok_or(SessionError::Rejected(SessionUnknown))
     }
 
-    /// A call with everything that is stored of it, and what the model was told when it was refused last.
+    /// A call with all stored data, and the model's response to its last judgement.
     ///
     /// # Errors
     /// [`RecordError`] when there is no such call or it cannot be read.

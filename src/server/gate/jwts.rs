@@ -1,5 +1,5 @@
-//! Tokens of issuers, as this replica knows them: their issuers' keys, and who showed which a moment ago, since a
-//! signature costs as much to check as a whole call.
+//! Cache of issuers' tokens on this replica: their issuers' keys, and the callers of a moment ago, since a signature
+//! costs as much to check as a whole call.
 
 use std::{net::IpAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -18,25 +18,25 @@ use callgate_net::clock::Tick;
 
 /// Tokens that are remembered.
 const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
-/// How often one is verified of addresses from which many did not hold.
+/// Interval of verifications for addresses with many failures.
 const SUSPECTED_EVERY: Duration = Duration::from_millis(5);
-/// How long an issuer's keys hold while they cannot be read again.
+/// Time for which an issuer's keys hold while they cannot be read again.
 const KEYS_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
-/// Who showed a token last, and from where.
+/// Last caller of a token: address and identity.
 type Last = (Option<IpAddr>, Arc<Identity>);
 
 /// Keys, and when they were read.
 type Read = (Arc<Keys>, Tick);
 
-/// What is known of the tokens of issuers.
+/// Cache of issuers' tokens and keys.
 #[derive(Debug)]
 pub(super) struct Jwts {
     known: Mutex<LruCache<Digest, Last>>,
     /// By the place of their issuer.
     keys: Mutex<Vec<Option<Read>>>,
     wanted: Notify,
-    /// When one was verified last of an address from which many did not hold.
+    /// Last verification for an address with many failures.
     suspected: Mutex<Option<Tick>>,
 }
 
@@ -52,13 +52,13 @@ impl Default for Jwts {
 }
 
 impl Identities {
-    /// Issuers, in whose place [`Identities::set_keys`] is told their keys.
+    /// Issuers, in the order by which [`Identities::set_keys`] takes their keys.
     #[must_use]
     pub fn issuers(&self) -> Vec<Issuer> {
         self.credentials.mapping().map(|mapping| mapping.auth.issuers.clone()).unwrap_or_default()
     }
 
-    /// These are an issuer's keys from now on. What was signed by others holds no more.
+    /// These are an issuer's keys from now on. Tokens signed by others do not hold any more.
     pub fn set_keys(&self, issuer: usize, keys: Keys) {
         let jwts = &self.credentials.jwts;
         let mut all = jwts.keys.lock();
@@ -73,7 +73,7 @@ impl Identities {
         }
     }
 
-    /// Done once somebody shows a token whose key is not known: its issuer may have new ones.
+    /// Done once a token with an unknown key is presented: its issuer may have new ones.
     pub async fn keys_wanted(&self) {
         self.credentials.jwts.wanted.notified().await;
     }
@@ -92,7 +92,7 @@ impl Identities {
                 Err(CredentialRejection::Unknown("the JWT has expired"))
             };
         }
-        // To verify costs time of the processor: for those who have failed often it is done now and then.
+        // Verification costs processor time: it is rare for addresses with many failures.
         if let Some(wait) = self.credentials.failures.wait(&self.server.clock, from) {
             let mut suspected = jwts.suspected.lock();
             if suspected.is_some_and(|last| self.server.clock.elapsed(last) < SUSPECTED_EVERY) {

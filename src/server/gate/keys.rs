@@ -1,6 +1,6 @@
-//! Keys of tenants: whose values are sealed, and whether their keys are here. A tenant whose values are sealed is known
-//! by the mark of the key of its hashes, which stands in the database: a replica without that key, or with another one,
-//! would not know again what the others have let through, and does not serve the tenant.
+//! Encryption keys of tenants, and their presence on this server. A tenant with encrypted values is known by the mark
+//! of the key of its hashes in the database. A replica without that key, or with another one, would not recognize the
+//! calls that the others have let through, and does not serve the tenant.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,11 +15,11 @@ use callgate_core::domain::{
 use callgate_store::Store;
 use callgate_store::sealing::{TenantKeys, TenantStorage};
 
-/// What is wrong with the keys of tenants, said once.
+/// Problems with the keys of tenants, each logged once.
 #[derive(Debug, Default)]
 pub(super) struct KeyProblems(Mutex<BTreeMap<TenantId, Problem>>);
 
-/// The tenant's name, and what is wrong.
+/// The tenant's name, and the problem.
 type Problem = (String, String);
 
 impl KeyProblems {
@@ -44,8 +44,8 @@ impl Identities {
         self.read_tenants().await.map(drop)
     }
 
-    /// Opens what is stored of a tenant with its keys among these, for who works on a database. Nothing is sealed by it
-    /// that was not before.
+    /// Decrypts a tenant's values with its keys among these, for work on a database. Encryption begins by it for no
+    /// tenant.
     ///
     /// # Errors
     /// [`NoAnswer`]: the tenant cannot be read, or its calls are known by another fingerprint key.
@@ -65,7 +65,7 @@ impl Identities {
         Ok(())
     }
 
-    /// What is wrong with the keys that tenants have here.
+    /// Problems with the tenants' keys on this server.
     #[must_use]
     pub fn key_problems(&self) -> Vec<String> {
         let keyring = self.store.keyring();
@@ -81,7 +81,7 @@ impl Identities {
         self.store.keyring().names().into_iter().filter(|name| !known.contains(name)).collect()
     }
 
-    /// Takes over how a tenant's values are stored; the first replica that has its keys decides that they are sealed.
+    /// Takes over how a tenant's values are stored; the first replica that has its keys turns encryption on.
     pub(super) async fn know_keys(&self, store: &Store, tenant: &mut Tenant) -> Result<(), NoAnswer> {
         let keyring = self.store.keyring();
         let name = tenant.name.clone();

@@ -1,5 +1,5 @@
-//! What retries came to, and refusals for arguments: counted by one replica at a time in the store, read back by all.
-//! Nothing that must hold depends on it.
+//! Learned retry profiles and self-corrections: counted in the store by one replica at a time, read back by all. No
+//! guarantee depends on them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,16 +19,16 @@ use callgate_store::{CountingRound, DecisionStore};
 /// Rounds of counting without a pause.
 const ROUNDS_MAX: usize = 50;
 
-/// What was read back last: by tenant, with the rollups' version.
+/// Profiles as they were read last: by tenant, with the rollups' version.
 #[derive(Debug, Default)]
 pub(super) struct LearnedProfiles {
     tenants: Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>,
-    /// When it was last looked for news; none since the start.
+    /// Last poll for a new version; none since the start.
     looked_at: Mutex<Option<Tick>>,
 }
 
 impl LearnedProfiles {
-    /// How long ago it was last looked for news; since the start, where that never was.
+    /// Time since the last poll for a new version; since the start, where there was none.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
         clock.elapsed(self.looked_at.lock().unwrap_or_default())
     }
@@ -53,7 +53,7 @@ impl LearnedProfiles {
 }
 
 impl Decisions {
-    /// Counts what follow-ups came to, if no other replica does, and takes over what was counted.
+    /// Counts the outcomes of follow-ups, if no other replica does, and reads the new profiles.
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing is lost; it is counted the next time.
@@ -72,10 +72,10 @@ impl Decisions {
         Ok(())
     }
 
-    /// Takes over what refusals for arguments came to.
+    /// Reads the self-corrections.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known before stands.
+    /// [`NoAnswer`]: the former ones stand.
     pub async fn learn_self_corrections(&self) -> Result<(), NoAnswer> {
         let tenants: Vec<TenantId> = self.learned.tenants.lock().keys().copied().collect();
         for tenant in tenants {
@@ -85,7 +85,7 @@ impl Decisions {
         Ok(())
     }
 
-    /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
+    /// Retry profiles of a tenant. While they cannot be read, the priors hold.
     pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
         self.read_profiles(&*self.store, tenant).await.unwrap_or_default()
     }

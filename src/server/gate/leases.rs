@@ -1,4 +1,4 @@
-//! Settling what nobody reported on.
+//! Expiry of leases: settles calls without a report.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use callgate_store::{DueTree, Slot};
 /// Trees that are looked into, or calls that are settled, at once.
 const AT_ONCE: usize = 64;
 
-/// A call whose lease ran out.
+/// A call with an expired lease.
 struct RunOut {
     tenant: TenantId,
     session: SessionId,
@@ -25,11 +25,11 @@ struct RunOut {
 }
 
 impl Decisions {
-    /// Settles as unknown the calls whose lease ran out before `now` and that nobody reported on; gives how many. Of
-    /// several replicas that do so each takes on other trees.
+    /// Settles as unknown the calls without a report whose lease expired before `now`; returns their count. Concurrent
+    /// replicas take different trees.
     ///
     /// # Errors
-    /// [`NoAnswer`] when they cannot be read or settled; whoever looks 20 s later finds them again.
+    /// [`NoAnswer`] when they cannot be read or settled; a run 20 s later finds them again.
     pub async fn expire_leases(self: &Arc<Self>, now: Timestamp) -> Result<usize, NoAnswer> {
         #[cfg(feature = "break-invariants")]
         if callgate_store::is_broken("open") {
@@ -48,14 +48,14 @@ impl Decisions {
         }
     }
 
-    /// The calls of a tree whose lease ran out. Where there are none, the tree is put off until the first one may.
+    /// The calls of a tree with an expired lease. Where there are none, the tree is put off until the first one may.
     async fn look_after(self: Arc<Self>, due: DueTree, now: Timestamp) -> Result<Vec<RunOut>, NoAnswer> {
         let slot = match self.slot_as_of(&due).await {
             Ok(slot) => slot,
             Err(error) => return later(due.tenant, &due.root, error, Vec::new()),
         };
         let looked = slot.advance(|tree| (run_out(tree, now), tree.first_lease_end(), tree.version));
-        // Somebody else's change was refused: whoever looks next finds the tree as it is.
+        // A change was a conflict: the next run finds the tree as it is.
         let Some((run_out, first_end, version)) = looked else { return Ok(Vec::new()) };
         if run_out.is_empty() && version == due.version {
             self.store.put_off(&due, first_end).await?;
@@ -86,8 +86,7 @@ impl Decisions {
     }
 }
 
-/// What keeps one tree from being looked after, or one call from being settled, keeps no other one from it: the next
-/// look finds it again. Without a database there is none that could be.
+/// Skips a tree or a call that cannot be settled now: the next round finds it again. Without a database the round ends.
 fn later<T>(tenant: TenantId, session: &SessionId, error: NoAnswer, nothing: T) -> Result<T, NoAnswer> {
     match error {
         NoAnswer::OutOfReach(_) | NoAnswer::ShuttingDown => return Err(error),
@@ -95,8 +94,8 @@ fn later<T>(tenant: TenantId, session: &SessionId, error: NoAnswer, nothing: T) 
             let (tenant, session) = (tenant.0, session.as_str());
             tracing::error!(tenant, session, "a call that was never recorded cannot be settled: {why}");
         }
-        // Agents go first where there is too much to do; what a deleted tenant had open goes with it; and where its key
-        // or its policy can be read, the tree is looked after.
+        // Agents go first under overload; a deleted tenant's open calls go with it; and a replica that can read the
+        // key or the policy settles the tree.
         NoAnswer::Overloaded(_)
         | NoAnswer::Crowded(_)
         | NoAnswer::Contention

@@ -17,7 +17,7 @@ use callgate_core::domain::{
 };
 use callgate_store::StoreLoad;
 
-/// What it saw, by the beginning of the minute.
+/// Metrics by the beginning of the minute.
 #[derive(Debug, Default)]
 pub(super) struct MinuteMetrics(Mutex<BTreeMap<Timestamp, Minute>>);
 
@@ -37,7 +37,7 @@ impl MinuteMetrics {
         note(minutes.entry(minute).or_default());
     }
 
-    /// A small question to the database, and how long the answer took; none for one that was not answered.
+    /// Records a small query of the database, with its duration; none for one without an answer.
     pub(super) fn answered(&self, now: Timestamp, took: Option<Duration>) {
         self.note(now, |minute| {
             let plane = minute.plane.get_or_insert_default();
@@ -47,7 +47,7 @@ impl MinuteMetrics {
         });
     }
 
-    /// How much there is to do.
+    /// Records the load.
     pub(super) fn loaded(&self, now: Timestamp, (judging, waiting): (usize, usize), uncommitted: usize) {
         self.note(now, |minute| {
             let plane = minute.plane.get_or_insert_default();
@@ -57,7 +57,7 @@ impl MinuteMetrics {
         });
     }
 
-    /// How many tools are left alone.
+    /// Records the count of tools with an open circuit breaker.
     pub(super) fn cooling(&self, now: Timestamp, tools: &BTreeMap<TenantId, u64>) {
         self.note(now, |minute| {
             let most = minute.cooling.get_or_insert_default();
@@ -72,7 +72,7 @@ impl MinuteMetrics {
         self.0.lock().get(&floor(now)).is_some_and(|minute| minute.near_budgets.is_some())
     }
 
-    /// What a tenant may know of a minute.
+    /// Metrics of a minute that a tenant may read.
     pub(super) fn of(&self, tenant: TenantId, minute: Timestamp) -> ReplicaMinute {
         let minutes = self.0.lock();
         let Some(minute) = minutes.get(&minute) else { return ReplicaMinute::default() };
@@ -103,7 +103,7 @@ impl Insight {
         Ok(())
     }
 
-    /// Notes how this server stands, and how many tools are left alone.
+    /// Records this replica's load, and the count of open circuit breakers.
     pub(super) fn note_standing(&self, StoreLoad { queued, .. }: &StoreLoad) {
         let now = self.store.now();
         self.server.minute_metrics.loaded(now, self.server.admission.load(), *queued);

@@ -1,5 +1,5 @@
-//! Whose sessions are: an agent works in those that its own credential has opened, and in those of whom it works for.
-//! The first who asks in a call tree with a credential has it, on every replica.
+//! Session ownership: a credential works in the call trees that it owns, and in those of any name above its own. The
+//! first credential that evaluates a call in a call tree owns it, on every replica.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -13,17 +13,17 @@ use callgate_core::domain::{
 };
 use callgate_net::clock::Tick;
 
-/// Trees whose owner is remembered: it never changes while there is the tree.
+/// Trees with an owner in the cache: it never changes while the tree exists.
 const OWNERS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
-/// How long what was read is taken for what is stored, where a tree begins: it may be begun anew, having been forgotten
-/// on another replica, and its owner with it.
+/// Longest age of a read owner that is relied on where a tree begins: another replica may have forgotten the tree with
+/// its owner, and it begins anew.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Whose a tree is, and when that was read.
+/// Owner of a tree, and when it was read.
 type Owner = (Arc<str>, Tick);
 
-/// Whose trees are, as it was read.
+/// Cache of owners by root session.
 #[derive(Debug)]
 pub(super) struct Owners(Mutex<LruCache<(TenantId, SessionId), Owner>>);
 
@@ -34,7 +34,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Forgets whose those trees are that are `is_gone`.
+    /// Forgets the owners of trees that are `is_gone`.
     pub(super) fn forget(&self, is_gone: impl Fn(TenantId, &SessionId) -> bool) {
         let mut owners = self.0.lock();
         let gone = owners.iter().map(|(key, _)| key).filter(|(tenant, root)| is_gone(*tenant, root)).cloned();
@@ -42,19 +42,19 @@ impl Owners {
     }
 }
 
-/// Why somebody does not work in a session.
+/// Reasons to reject work in a session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
-    /// It is somebody else's.
+    /// It has another owner.
     #[error("the session is somebody else's")]
     NotTheirs,
-    /// Nobody can say.
+    /// The owner is unknown now.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
 }
 
 impl Decisions {
-    /// May they work in this session? One whose tree is nobody's yet becomes theirs, if they ask for a call in it.
+    /// May the caller work in this session? A tree without an owner becomes theirs, if they evaluate a call in it.
     ///
     /// # Errors
     /// [`WorkError`]: nothing was done.
@@ -94,7 +94,7 @@ impl Decisions {
         if identity.may_work_in(owner.as_deref()) { Ok(()) } else { Err(WorkError::NotTheirs) }
     }
 
-    /// Sees to it that a tree that is about to begin is stored as whose it is taken for here.
+    /// Ensures that a new tree is stored with the owner that is cached here.
     pub(super) async fn begin_as_theirs(&self, tenant: TenantId, root: &SessionId) -> Result<(), NoAnswer> {
         let key = (tenant, root.clone());
         let known = self.server.owners.0.lock().get(&key).cloned();
@@ -105,7 +105,7 @@ impl Decisions {
         let owner = self.store.own(tenant, root, &name).await?;
         let is_theirs = *owner == *name;
         self.server.owners.0.lock().put(key, (Arc::from(owner), self.server.clock.tick()));
-        // Whoever sends it again is told whose it is.
+        // A retry is rejected by the stored owner.
         if is_theirs { Ok(()) } else { Err(NoAnswer::Contention) }
     }
 }

@@ -42,7 +42,7 @@ async fn stored_policy(store: &Store, tenant: TenantId, prefix: &str) -> Result<
     Ok(if found.len() == 1 { found.pop() } else { None })
 }
 
-/// What came of applying a policy.
+/// Result of applying a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApplyOutcome {
     /// It is stored, and active when it was to be.
@@ -51,7 +51,7 @@ pub enum ApplyOutcome {
         hash: String,
         /// Its activation.
         revision: Option<Revision>,
-        /// What is odd about it.
+        /// Warnings about it.
         warnings: Vec<PolicyProblem>,
     },
     /// It is no policy: nothing was stored.
@@ -63,7 +63,7 @@ pub enum ApplyOutcome {
     },
 }
 
-/// What came of activating a stored policy.
+/// Result of activating a stored policy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ActivationOutcome {
     /// It is active.
@@ -79,10 +79,10 @@ pub enum ActivationOutcome {
     Unknown,
 }
 
-/// What is to become of an applied policy.
+/// Action on an applied policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apply {
-    /// Only say what is wrong with it.
+    /// Only check it.
     Check,
     /// Store it.
     Store,
@@ -90,12 +90,12 @@ pub enum Apply {
     Activate,
 }
 
-/// Who does something to policies, why, and on what condition.
+/// Author of a change of policies, with note and condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Author<'a> {
-    /// Who.
+    /// The actor.
     pub by: &'a Actor,
-    /// Why.
+    /// The note of the change.
     pub note: &'a str,
     /// Only when this revision is active; any, when absent.
     pub expected: Option<u64>,
@@ -114,12 +114,12 @@ pub(super) struct ActivePolicy {
     pub(super) keyed: ArcSwap<BTreeMap<TenantId, Arc<Policy>>>,
     /// The revisions that were read last.
     pub(super) revisions: Mutex<BTreeMap<TenantId, Read>>,
-    /// Whether the alarm is on, and when it was said last.
+    /// State of the alarm, and its last log line.
     alarm: Mutex<Option<LogLimiter>>,
 }
 
-/// For how long the active policies may go unread before that is an alarm: as long as a replica may know of a new one
-/// late, and as much again.
+/// Longest time without a read of the active policies before the alarm: twice the delay with which a replica may learn
+/// of a new one.
 const UNCONFIRMED_MAX: Duration = Duration::from_secs(4);
 
 /// The revision that was read last, and the one that judges: an older one when that could not be read.
@@ -152,8 +152,8 @@ impl ActivePolicy {
         self.revisions.lock().get(&tenant).is_some_and(|read| read.last >= revision)
     }
 
-    /// Takes over a revision that is newer than the one before: two looks at the store may end in the other order.
-    /// Without a policy, the one before goes on, if there is one. Tells whether it was newer.
+    /// Takes over a revision that is newer than the one before: two reads may end in the other order. Without a policy,
+    /// the one before goes on, if there is one. True when it was newer.
     fn read(&self, tenant: TenantId, revision: u64, policy: Option<Arc<Policy>>) -> bool {
         let mut known = self.revisions.lock();
         let read = known.entry(tenant).or_default();
@@ -179,21 +179,21 @@ impl ActivePolicy {
         self.revisions.lock().get(&tenant).map_or(0, |read| read.judges)
     }
 
-    /// The activation that judges a tenant, and by how many it is older than the active one.
+    /// The activation that judges a tenant, and its lag behind the active one.
     pub(super) fn standing(&self, tenant: TenantId) -> (u64, u64) {
         self.revisions.lock().get(&tenant).map_or((0, 0), |read| (read.judges, read.last - read.judges))
     }
 
-    /// By how many activations the policy that judges is older than the active one, of the tenant where it is the
-    /// oldest; 0 where every tenant is judged by its active one.
+    /// Greatest lag of a tenant's judging policy behind its active one, in activations; 0 where every tenant is judged
+    /// by its active one.
     pub(super) fn behind(&self) -> u64 {
         self.revisions.lock().values().map(|read| read.last - read.judges).max().unwrap_or(0)
     }
 }
 
 impl ServerState {
-    /// The policy that judges a tenant; the built-in one while that cannot be read. Whoever asks more than once
-    /// while it answers one request may get two.
+    /// The tenant's active policy; the built-in one while that cannot be read. Two calls during one request may return
+    /// two policies.
     #[must_use]
     pub fn policy(&self, tenant: TenantId) -> Arc<Policy> {
         self.policy.of(tenant).unwrap_or_else(|| self.policy.built_in(tenant))
@@ -283,8 +283,7 @@ impl Policies {
         Ok(activated)
     }
 
-    /// What is active holds here at once. If it cannot be read, it was activated all the same, and is read within a
-    /// second.
+    /// Applies the active policy here at once. After a failed read it is active all the same, and read within a second.
     async fn take_over(&self, tenant: TenantId) {
         let _ = self.read_policy(tenant).await;
     }
@@ -300,7 +299,7 @@ impl Policies {
         let Some(before) = history.iter().find(|revision| revision.hash != active.hash) else {
             return Ok(ActivationOutcome::Unknown);
         };
-        // Who rolls back means this very activation.
+        // A rollback is meant for this very activation.
         let author = Author { expected: author.expected.or(Some(active.number)), ..*author };
         self.activate_policy(tenant, &before.hash, &author).await
     }
@@ -313,9 +312,9 @@ impl Policies {
         Ok(stored_policy(&self.operators, tenant, prefix).await?)
     }
 
-    /// Says whether every tenant is judged by its active policy, as a metric; and in the log, again and again, while
-    /// one is not, or while nobody knows. To be called each second, whether or not the active ones could be read. Gives
-    /// whether the alarm is on.
+    /// Reports the tenants that their active policy does not judge: as a metric, and repeatedly in the log, also while
+    /// this is unknown. To be called each second, whether or not the active ones could be read. True while the alarm is
+    /// on.
     pub fn watch_policies(&self) -> bool {
         let (behind, unconfirmed) = (self.server.policy.behind(), self.server.tenants.age(&self.server.clock));
         self.server.metrics.policies(behind, unconfirmed, self.server.policy.judging(DEFAULT_TENANT));
@@ -332,8 +331,8 @@ impl Policies {
         true
     }
 
-    /// Takes over the active policy, if it is newer. One that this build cannot read is left where it is, and said
-    /// once: what judged before goes on. Gives what is wrong with it then.
+    /// Applies the active policy, if it is newer. One that this build cannot read is skipped, and logged once: the
+    /// former one goes on judging. Returns its problems then.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.

@@ -1,4 +1,4 @@
-//! What is wrong with a policy's text, and what it would do.
+//! Policy check: errors and warnings of a policy's text, and its effect.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use callgate_core::{
     },
 };
 
-/// Revisions among which the one of a text is looked for.
+/// Number of revisions that are searched for that of a text.
 const LOOK_BACK_MAX: usize = 500;
 
 /// One thing that is wrong, or doubtful, in a policy.
@@ -23,9 +23,9 @@ pub struct PolicyProblem {
     pub column: Option<u64>,
     /// Path of the key: `tool_schemas.pay.effect`.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// The fault and its fix.
     pub problem: String,
-    /// All of it in one line: where, what is wrong, and what would be right.
+    /// All of it in one line: position, fault and fix.
     pub text: String,
 }
 
@@ -48,16 +48,16 @@ pub(super) fn problems(errors: Vec<PolicyError>) -> Vec<PolicyProblem> {
         .collect()
 }
 
-/// What was found in a text.
+/// Result of the check of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedPolicy {
     /// Its hash.
     pub hash: String,
-    /// What keeps it from being a policy; none for one that is.
+    /// Errors; none for a valid policy.
     pub errors: Vec<PolicyProblem>,
-    /// What is odd about it.
+    /// Warnings.
     pub warnings: Vec<PolicyProblem>,
-    /// What it does with tools that it does not list; none where it is no policy.
+    /// Its decision on unlisted tools; none for an invalid policy.
     pub unlisted: Option<UnlistedToolDecision>,
     /// Declared tools that wait for a person since neither a tier nor a risk level is theirs.
     pub without_tier: Vec<String>,
@@ -68,10 +68,10 @@ pub struct CheckedPolicy {
 }
 
 impl Policies {
-    /// Says what is wrong with a text, and what it would do. One text at a time: compiling is work.
+    /// Checks a text: its problems, and its effect. One text at a time: compiling is work.
     ///
     /// # Errors
-    /// [`NoAnswer`] when nobody can say whether it is stored.
+    /// [`NoAnswer`] when it is unknown whether it is stored.
     pub async fn check_policy(&self, tenant: TenantId, text: &str) -> Result<CheckedPolicy, NoAnswer> {
         let hash = policy::hash(text);
         let compiled = {

@@ -1,5 +1,5 @@
-//! Forgetting somebody, and giving out what is known of them. What is stored goes by call trees, a batch a transaction
-//! (`store/postgres/forget.rs`); what replicas hold in memory goes by marks that each reads every second.
+//! Forgetting and export of the data of a session, an agent or a user. Stored data goes by call trees, a batch a
+//! transaction (`store/postgres/forget.rs`); the memory of replicas goes by marks that each reads every second.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,24 +19,24 @@ use callgate_core::domain::{
 use callgate_net::clock::{Clock, Tick};
 use callgate_store::{ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, PARTS, Store, StoreError};
 
-/// How often a batch is tried that others were in the way of.
+/// Attempts at a batch after conflicts.
 const TRIES: u32 = 5;
 /// Longest pause between two batches. It is as long as the batch took, so that at most half of one connection's time
 /// goes into forgetting.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How far back marks are looked for: they become visible with their commit, which the audit may take long for.
+/// Overlap of two reads of marks: they become visible with their commit, which the audit may delay.
 const LOOKED_BACK: Duration = Duration::from_secs(60);
-/// For how long a mark is applied again: what was being loaded when it was read has come by then.
+/// Time for which a mark is applied again: loads that ran when it was read have ended by then.
 const AGAIN: Duration = Duration::from_secs(5);
-/// For how long marks are kept. Who has not looked for longer forgets all there is in memory.
+/// Time for which marks are kept. A replica that has not read them for longer empties its memory.
 pub(super) const KEPT: Duration = Duration::from_secs(3_600);
-/// Parts that are looked through until it is said how far it has come.
+/// Parts between two reports of progress.
 const TOLD_EVERY: u16 = 16;
 
 /// A row that is given out.
 pub type ExportRow = ExportedRow;
 
-/// Why nothing was forgotten or given out.
+/// Errors of forgetting, export and re-encryption.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrivacyError {
     /// Nothing is known by that name.
@@ -55,7 +55,7 @@ pub enum PrivacyError {
 pub(super) struct ForgettingMarks(Mutex<(BTreeMap<i64, Tick>, Option<Tick>)>);
 
 impl ForgettingMarks {
-    /// How far back is to be looked; none for a replica that has not looked for so long that marks may be gone.
+    /// Span of the next read; none for a replica whose last read is so old that marks may be gone.
     fn back(&self, clock: &Clock) -> Option<Duration> {
         let silent = self.0.lock().1.map_or(Duration::ZERO, |last| clock.elapsed(last));
         (silent + LOOKED_BACK < KEPT).then_some(silent + LOOKED_BACK)
@@ -72,7 +72,7 @@ impl ForgettingMarks {
     }
 }
 
-/// Marks by whose they are and what they are salted with, each with when it was made.
+/// Marks by tenant and salt, each with its creation time.
 #[derive(Debug, Default)]
 struct ForgottenNames(BTreeMap<TenantId, BTreeMap<Vec<u8>, BTreeMap<Mark, Timestamp>>>);
 
@@ -86,7 +86,7 @@ impl ForgottenNames {
         gone
     }
 
-    /// True for a name that was forgotten after what bears it began.
+    /// True for a name that was forgotten after its bearer began.
     fn has(&self, tenant: TenantId, name: &str, began: Option<Timestamp>) -> bool {
         self.0.get(&tenant).is_some_and(|salted| {
             let mut of_each = salted.iter().filter_map(|(salt, marks)| marks.get(&Mark::of(salt, name)));
@@ -96,10 +96,10 @@ impl ForgottenNames {
 }
 
 impl Privacy {
-    /// How many call trees and sessions [`Privacy::forget`] would delete at this moment.
+    /// Counts the call trees and sessions that [`Privacy::forget`] would delete at this moment.
     ///
     /// # Errors
-    /// [`PrivacyError`]: nobody can say.
+    /// [`PrivacyError`]: the counts are unknown.
     pub async fn would_forget(
         &self,
         tenant: TenantId,
@@ -120,11 +120,11 @@ impl Privacy {
         Ok(Forgot { percent: 100, ..forgot })
     }
 
-    /// Forgets somebody: whole call trees, and what has their name beside. Every replica forgets them in memory within
-    /// two seconds. How far it has come is told meanwhile; where nobody listens any more, it ends.
+    /// Forgets a session, an agent or a user: whole call trees, and other rows with their name. Every replica forgets
+    /// them in memory within two seconds. It sends its progress, and ends once the receiver is closed.
     ///
     /// # Errors
-    /// [`PrivacyError`]: what was forgotten until then stays forgotten, and the next one goes on.
+    /// [`PrivacyError`]: the forgotten part stays forgotten, and the next run goes on.
     pub async fn forget(
         &self,
         tenant: TenantId,
@@ -163,11 +163,11 @@ impl Privacy {
         Ok(Forgot { percent: 100, ..forgot })
     }
 
-    /// Gives out what is stored of somebody, a row after the other. It is in the audit before the first one is given.
-    /// Where nobody takes them any more, it ends.
+    /// Exports the stored data of a session, an agent or a user, row by row. The audit log has it before the first row
+    /// is sent. It ends once the receiver is closed.
     ///
     /// # Errors
-    /// [`PrivacyError`]: some of it was not given.
+    /// [`PrivacyError`]: the export is incomplete.
     pub async fn export(
         &self,
         tenant: TenantId,
@@ -206,7 +206,7 @@ impl Privacy {
         Ok(())
     }
 
-    /// False when nobody takes the rows any more.
+    /// False once the receiver is closed.
     async fn export_place(
         &self,
         tenant: TenantId,
@@ -228,11 +228,11 @@ impl Privacy {
         }
     }
 
-    /// Forgets in memory what was forgotten in the store. To be called each second.
+    /// Applies the store's forgetting marks to the memory. To be called each second.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what is in memory stays there until the next look, and is answered from by no replica, since what
-    /// it says is not the stored state any more.
+    /// [`NoAnswer`]: the memory stays until the next run. No replica answers from it, since it is not the stored state
+    /// any more.
     pub async fn read_forgotten(&self) -> Result<(), NoAnswer> {
         self.read_forgotten_from(&self.store).await
     }
@@ -275,7 +275,7 @@ where
     Ok(step().await?)
 }
 
-/// False when nobody takes them any more.
+/// False once the receiver is closed.
 async fn give(rows: &mpsc::Sender<ExportRow>, all: Vec<ExportRow>) -> bool {
     for row in all {
         if rows.send(row).await.is_err() {
@@ -285,12 +285,12 @@ async fn give(rows: &mpsc::Sender<ExportRow>, all: Vec<ExportRow>) -> bool {
     true
 }
 
-/// Parts that have to be looked through: a session is found by its name.
+/// Parts that have to be scanned: a session is found by its name.
 const fn parts(whom: &Whom) -> u16 {
     if matches!(whom, Whom::Session(_)) { 1 } else { PARTS }
 }
 
-/// Tells how far it has come, now and then; false when nobody listens any more.
+/// Sends the progress now and then; false once the receiver is closed.
 async fn tell(told: &mpsc::Sender<Forgot>, forgot: &mut Forgot, part: u16, whom: &Whom) -> bool {
     let done = u32::from(part) + 1;
     forgot.percent = u8::try_from(done * 99 / u32::from(parts(whom))).unwrap_or(99);

@@ -1,4 +1,4 @@
-//! What was learned, for people: retry profiles, and what retries came to.
+//! Reports of retry profiles and of the retry history.
 
 use super::{Insight, NoAnswer};
 use callgate_core::{
@@ -12,7 +12,7 @@ use callgate_core::{
     retry::profiles::Profile,
 };
 
-/// What retries of one tool after one kind of failure come to, in one state.
+/// Chances of retries of one tool after one kind of failure, in one state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryProfile {
     /// The tool.
@@ -25,7 +25,7 @@ pub struct RetryProfile {
     pub chances: Vec<RetryChance>,
     /// Trials (decayed) of this tool and kind.
     pub trials: f64,
-    /// What would be advised now, without any guard.
+    /// The present advice, without any guard.
     pub advice: Advice,
     /// Follow-ups with other arguments (decayed).
     pub corrections: f64,
@@ -35,7 +35,7 @@ pub struct RetryProfile {
     pub layer: Option<RetryLayer>,
     /// The chance that it begins with, before any trial.
     pub prior: f64,
-    /// What the policy says of the tool's failures.
+    /// The policy's hint on the tool's failures.
     pub hint: Option<bool>,
 }
 
@@ -50,11 +50,11 @@ pub struct RetryChance {
     pub interval: (f64, f64),
     /// Trials (decayed) with that wait.
     pub trials: f64,
-    /// How much they are worth.
+    /// Confidence by the count of trials.
     pub confidence: Confidence,
 }
 
-/// How the logistic layer compares with the estimate that it stands on.
+/// Comparison of the logistic layer with the estimate below it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RetryLayer {
     /// Outcomes that both are compared on.
@@ -142,7 +142,7 @@ impl Insight {
         Ok(is_known.then(|| profiles.profile(&policy.retry, hinted, kind, state, now).into()))
     }
 
-    /// What retries came to, over the last days.
+    /// Outcomes of retries over the last days.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
@@ -155,12 +155,12 @@ impl Insight {
         Ok(RetryHistory { days, retries, back_to, self_corrections })
     }
 
-    /// Makes the rollups anew from the calls of the last forty days; gives the number of trials.
+    /// Rebuilds the rollups from the calls of the last forty days; returns the number of trials.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rollups are as before.
     pub async fn rebuild_profiles(&self) -> Result<u64, NoAnswer> {
-        // What waits goes to the logistic layer too, which a recount does not touch.
+        // Pending trials go to the logistic layer too, which a recount does not touch.
         self.decisions.learn().await?;
         Ok(self.store.recount_trials().await?)
     }

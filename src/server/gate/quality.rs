@@ -1,5 +1,5 @@
-//! How well tools suit agents. Their calls are counted by the hour, the newest first, and an hour that is long over is
-//! counted once and kept: whoever asks is told what is counted by then, and how far back that reaches.
+//! Tool quality reports. Calls are counted by the hour, the newest first, and a closed hour is counted once and kept. A
+//! report holds the hours that are counted by then, and how far back they reach.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,37 +26,37 @@ use callgate_store::StoreError;
 
 const HOUR_MS: i64 = 3_600_000;
 const HOURS: i64 = 24;
-/// How long after an hour's end its calls are counted again with each look: what is reported later counts nowhere.
+/// Time after an hour's end in which each read counts its calls again: later reports count nowhere.
 const LATE_MS: i64 = HOUR_MS;
-/// How long whoever asks waits for what is being counted.
+/// Longest wait of a reader for a running count.
 const WAIT: Duration = Duration::from_millis(200);
 /// A count that took longer is not made again at once,
 const CHEAP: Duration = Duration::from_millis(50);
 /// but once so many times as long has passed.
 const REST: u32 = 20;
-/// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
+/// Tenants in the cache; the least recently read one is evicted, and counted again.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(100).unwrap();
 /// Names that are no tools.
 pub const UNKNOWN_TOOLS_MAX: usize = 100;
 
-/// How well tools suit agents.
+/// Report of tool quality.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QualityReport {
     /// The tools, the worst first.
     pub tools: Vec<ToolQuality>,
-    /// What the canonicalisation should have met, the most frequent first.
+    /// Pairs that canonicalization should have joined, the most frequent first.
     pub near_pairs: Vec<NearPair>,
     /// Loops that ended at each level.
     pub loop_ends: Vec<(Level, u64)>,
     /// Names that agents called and that are no tools, the most called first.
     pub unknown_tools: Vec<UnknownTool>,
-    /// When the newest calls were counted; none where that was not done yet.
+    /// Time of the last count; none before the first.
     pub as_of: Option<Timestamp>,
     /// Back to when all are counted, while not all are that were asked for.
     pub counted_from: Option<Timestamp>,
 }
 
-/// What is counted of the tenants that somebody looks at.
+/// Cached counts of the tenants that are read.
 #[derive(Debug)]
 pub(super) struct Qualities(Mutex<LruCache<TenantId, Arc<Shared>>>);
 
@@ -69,7 +69,7 @@ impl Default for Qualities {
 #[derive(Debug, Default)]
 struct Shared {
     kept: Mutex<CachedHours>,
-    /// Of whoever counts: one at a time.
+    /// The turn to count: one reader at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -87,7 +87,7 @@ struct CachedHours {
 /// A count of the open hours.
 #[derive(Debug, Clone, Copy)]
 struct OpenHours {
-    /// For whoever asked then.
+    /// Time of the request that caused it.
     at: Timestamp,
     began: Tick,
     took: Duration,
@@ -97,7 +97,7 @@ fn hour(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(HOUR_MS)
 }
 
-/// When an hour begins.
+/// Start of an hour.
 fn begin(hour: i64) -> Timestamp {
     Timestamp::from_millis(hour * HOUR_MS)
 }
@@ -109,7 +109,7 @@ impl CachedHours {
         (first..behind).rev().find(|hour| !is_known(hour))
     }
 
-    /// Puts days together whose hours are all over; what is older than anybody may ask for goes.
+    /// Merges the hours of closed days; drops those beyond the longest report.
     fn fold(&mut self, today: i64) {
         let days: BTreeSet<i64> = self.hours.range(..self.open).map(|(hour, _)| hour.div_euclid(HOURS)).collect();
         for day in days {
@@ -136,8 +136,7 @@ impl CachedHours {
 }
 
 impl Insight {
-    /// How well tools suit agents, over the last days; one tool, or all. What is not counted yet is counted on after
-    /// the answer.
+    /// Report of tool quality over the last days; one tool, or all. Counting continues after the answer.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
@@ -233,7 +232,7 @@ fn quality(tool: &ToolName, hour: &ToolHour) -> ToolQuality {
     ToolQuality { tool: tool.clone(), counts: hour.counts, evidence: Vec::new(), coerced }
 }
 
-/// Counts what is open, where that was not done since `now`; then what is missing of the hours since `first`.
+/// Counts the open hours, where that was not done since `now`; then the missing hours since `first`.
 async fn count(
     insight: Weak<Insight>,
     shared: Arc<Shared>,
@@ -253,7 +252,7 @@ async fn count(
         };
         let Some(hour) = missing else { return Ok(()) };
         let day = hour.div_euclid(HOURS) * HOURS;
-        // A day that nobody called in is known at once.
+        // A day without calls needs no count.
         let is_empty = !insight.store.has_calls(tenant, (begin(day), begin(hour + 1))).await?;
         let counted = match is_empty {
             true => QualityHour::default(),

@@ -1,5 +1,5 @@
-//! What a tenant may use of the plane, and what it is told past that. Counts of what is stored are some seconds old; no
-//! report is ever refused for them, since it ends what was let through.
+//! Quotas of a tenant, and their enforcement before a judgement. Counts of stored data are some seconds old. No report
+//! is ever refused for a quota, since it ends a call that was let through.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use callgate_net::clock::{Clock, Tick};
 #[derive(Debug, Default)]
 pub(super) struct CallBuckets(Mutex<BTreeMap<TenantId, TokenBucket>>);
 
-/// Calls that a tenant may still ask for: at most those of a second, refilled by time.
+/// Remaining calls of a tenant: at most those of a second, refilled by time.
 #[derive(Debug, Clone, Copy)]
 struct TokenBucket {
     left: f64,
@@ -24,8 +24,8 @@ struct TokenBucket {
 }
 
 impl CallBuckets {
-    /// Takes `calls` of what a tenant may ask for in a second; false when so many are not left. A batch of more calls
-    /// than a second has takes what it needs of the next ones.
+    /// Takes `calls` from a tenant's bucket; false when so many are not left. A batch of more calls than a second has
+    /// borrows from the next ones.
     fn take(&self, tenant: TenantId, a_second: u64, calls: usize, clock: &Clock) -> bool {
         let (most, mut buckets) = (a_second as f64, self.0.lock());
         let bucket = buckets.entry(tenant).or_insert_with(|| TokenBucket { left: most, at: clock.tick() });
@@ -39,12 +39,12 @@ impl CallBuckets {
     }
 }
 
-/// What a judgement may still begin for its tenant.
+/// Room of a tenant for new call trees and approval requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QuotaRoom {
     /// No call tree may begin.
     pub(super) no_session: bool,
-    /// No question may be asked.
+    /// No approval request may be made.
     pub(super) no_question: bool,
 }
 

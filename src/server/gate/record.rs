@@ -1,4 +1,4 @@
-//! Taking in what came of a call.
+//! Recording of a call's outcome.
 
 use std::sync::Arc;
 
@@ -27,17 +27,16 @@ use callgate_store::Slot;
 pub struct RecordAnswer {
     /// The call's tool.
     pub tool: ToolName,
-    /// What was stored and advised.
+    /// The stored result, and the advice.
     pub recorded: RecordResult,
-    /// What to tell the model.
+    /// Text for the model.
     pub text: ToolResult,
     /// True when the same report was stored before.
     pub replayed: bool,
 }
 
 impl Decisions {
-    /// Takes in what came of a call. `observed` is what a question about it would have been; it counts for a call that
-    /// nobody asked about.
+    /// Records the outcome of a call. `observed` is the request of its Evaluate, for a call without one.
     ///
     /// # Errors
     /// [`RecordError`]: nothing was stored.
@@ -50,7 +49,7 @@ impl Decisions {
         let started = self.server.clock.tick();
         self.server.admits_report(tenant, observed.is_some())?;
         let policy = self.server.policy(tenant);
-        // What happened is taken in without a turn: admission control has admitted what it ends.
+        // A report needs no turn: admission control has admitted the call that it ends.
         let is_long = is_long(&report, observed.as_ref());
         let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
         let report = OutcomeReport { observed, ..report };
@@ -106,7 +105,7 @@ impl Decisions {
         Ok(answer)
     }
 
-    /// What crosses trees and the report depends on. If the call changes meanwhile, the append loses.
+    /// Reads the shared state that the report depends on. If the call changes meanwhile, the append is a conflict.
     async fn shared_of_report(
         &self,
         policy: &Policy,
@@ -122,7 +121,7 @@ impl Decisions {
             })
         };
         let mut call = known().flatten();
-        // A call, or its permit, that its tree has forgotten is looked for.
+        // A call, or its permit, that its tree has forgotten is read.
         if call.as_ref().map_or(report.observed.is_none(), |(_, is_permitted)| !is_permitted) {
             Box::pin(self.recall(tenant, &slot, &report.session, &report.call_id)).await?;
             call = known().flatten();

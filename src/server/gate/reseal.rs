@@ -1,4 +1,4 @@
-//! Sealing anew, and telling which keys are needed: a part of all that there is after the other
+//! Re-encryption, and the report of the keys that are needed: one part of all rows after the other
 //! (`store/postgres/reseal.rs`).
 
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use callgate_store::{
     sealing::{TenantKeys, TenantStorage},
 };
 
-/// How often it is looked whether another replica is done.
+/// Interval at which the end of another replica's run is polled.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Parts that are looked through until it is said how far it has come.
+/// Parts between two reports of progress.
 const TOLD_EVERY: u16 = 16;
 
-/// How far it has come.
+/// Progress of a re-encryption.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResealProgress {
-    /// Rows that were sealed anew.
+    /// Re-encrypted rows.
     pub rows: u64,
-    /// Rows that need each key, of what was looked through; without a name, those with something in the clear.
+    /// Scanned rows that need each key; without a name, those with a value in the clear.
     pub uses: Uses,
-    /// The keys that this replica has, the one that seals first.
+    /// The keys of this replica, the encrypting one first.
     pub here: Vec<String>,
-    /// How much of all there is was looked through, in percent.
+    /// Share of all rows that was scanned, in percent.
     pub percent: u8,
 }
 
 impl Privacy {
-    /// Tells how many rows need which key.
+    /// Counts the rows that need each key.
     ///
     /// # Errors
-    /// [`PrivacyError`]: nobody can say.
+    /// [`PrivacyError`]: the counts are unknown.
     pub async fn key_uses(
         &self,
         tenant: TenantId,
@@ -51,11 +51,11 @@ impl Privacy {
         self.looked_through(tenant, &keys, None, told).await
     }
 
-    /// Seals with the newest key what other keys have sealed, and what is in the clear; tells which keys are needed
-    /// then. It goes slowly, so that agents do not feel it. Where nobody listens any more, it ends.
+    /// Re-encrypts with the newest key the values under other keys, and those in the clear; returns the keys that are
+    /// needed then. It goes slowly, so that agents do not feel it. It ends once the receiver is closed.
     ///
     /// # Errors
-    /// [`PrivacyError`]: what was sealed until then stays so, and the next one goes on.
+    /// [`PrivacyError`]: the rows that were re-encrypted stay so, and the next run goes on.
     pub async fn reseal(
         &self,
         tenant: TenantId,

@@ -1,4 +1,4 @@
-//! What is past its term: deleted by one replica at a time, told in the log and counted.
+//! Retention: deletes data past its retention period on one replica at a time, logged and counted.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,9 +13,9 @@ impl Privacy {
         (self.store.now(), self.server.clock.now())
     }
 
-    /// Deletes what is past its term by these [`Privacy::times`], if it is time for that, the clocks agree, and no
-    /// other replica does; true when this one did. To be called now and then, by every replica. It may take long: it
-    /// goes slowly, so that agents do not feel it.
+    /// Deletes the data past its retention period by these [`Privacy::times`], if it is time for that, the clocks
+    /// agree, and no other replica does; true when this one did. To be called now and then, by every replica. It may
+    /// take long: it goes slowly, so that agents do not feel it.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rest is deleted the next time.
@@ -32,11 +32,10 @@ impl Privacy {
         Ok(true)
     }
 
-    /// Looks at the clocks that retention goes by, and tells how they stand. To be called each minute, by every
-    /// replica.
+    /// Compares the clocks of retention, and reports their difference. To be called each minute, by every replica.
     ///
     /// # Errors
-    /// [`NoAnswer`]: the clocks are not believed until the next look.
+    /// [`NoAnswer`]: the clocks are not trusted until the next run.
     pub async fn look_at_clocks(&self, (now, server): (Timestamp, Timestamp)) -> Result<Clocks, NoAnswer> {
         let clocks = self.store.look_at_clocks(now, server).await?;
         let held_back = Duration::from_millis(clocks.gap_ms);
@@ -48,8 +47,8 @@ impl Privacy {
         Ok(clocks)
     }
 
-    /// Counts what tenants have stored whose stored things are limited, and erases what deleted ones have left, a part
-    /// at a time. To be called now and then, by every replica: one of them counts.
+    /// Counts the stored data of tenants with quotas on it, and erases that of deleted ones, a part at a time. To be
+    /// called now and then, by every replica: one of them counts.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rest is done the next time.
@@ -67,7 +66,7 @@ impl Privacy {
         Ok(())
     }
 
-    /// How many of the tenants that are served have terms, and how many there are.
+    /// Counts the tenants with a retention period, and all tenants.
     #[must_use]
     pub fn with_terms(&self) -> (usize, usize) {
         let tenants = self.server.tenants();

@@ -1,4 +1,4 @@
-//! What refusals saved: by minute, and since the day began. Counted on from where it was left.
+//! Savings by refusals, by minute and since the day began. Counting continues from its last position.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use callgate_store::Refusals;
 /// Of one fleet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Savings {
-    /// When the day began.
+    /// Start of the day.
     pub(super) day: Timestamp,
     pub(super) today: RefusalSavings,
     /// Those of the last hour.
@@ -49,14 +49,14 @@ impl Savings {
         self.until.max(self.day)
     }
 
-    /// What was saved in the minute that began and ended then; none where it is not counted yet.
+    /// Savings of the minute that began and ended then; none where it is not counted yet.
     pub(super) fn within(&self, start: Timestamp, end: Timestamp) -> Option<RefusalSavings> {
         (end <= self.until).then(|| self.minutes.get(&start).copied().unwrap_or_default())
     }
 }
 
 impl Insight {
-    /// What refusals saved of late, and today.
+    /// Savings by refusals in the last hour, and today.
     pub(super) async fn savings(
         &self,
         tenant: TenantId,

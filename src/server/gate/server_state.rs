@@ -42,13 +42,13 @@ impl ServerState {
         })
     }
 
-    /// What is counted.
+    /// The metrics.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// Does the database answer, and store what it is given?
+    /// Does the database respond, and store changes?
     ///
     /// # Errors
     /// [`NoAnswer`] when it does not.

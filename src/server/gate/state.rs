@@ -1,4 +1,4 @@
-//! What a session has done and may still do.
+//! Session state: calls, budgets, grants and halts of a session.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Decisions {
         Ok(SessionState { cooldowns: self.tools.cooldowns(tenant, tools, state.at), ..state })
     }
 
-    /// The grants of a session's call tree that are not over, oldest first, with how often each was used.
+    /// The grants of a session's call tree that are not over, oldest first, with the count of their uses.
     ///
     /// # Errors
     /// [`SessionError`] when the session is unknown or cannot be read.

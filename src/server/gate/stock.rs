@@ -1,5 +1,4 @@
-//! What is told of the plane beside its answers: how much waits, what it is reached by, what is halted, what people
-//! were asked.
+//! Gauges of this replica and the deployment: queues, connection pools, cache, halts, and open approval requests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +7,7 @@ use callgate_core::domain::{halt::HaltTarget, ids::TenantId};
 use callgate_store::{Pool, Questions, StoreLoad};
 
 impl Insight {
-    /// Tells how this replica stands. To be called each second, whether or not the database answers.
+    /// Records this replica's gauges. To be called each second, whether or not the database answers.
     pub fn tell_load(&self) {
         let load = self.store.load();
         self.note_standing(&load);
@@ -27,11 +26,11 @@ impl Insight {
         self.server.metrics.halted(halts);
     }
 
-    /// Tells what people were asked and have not answered, and how many sessions were stopped, of all tenants. Counts
-    /// which budgets are near their end, once a minute.
+    /// Records the open approval requests and the stopped sessions of all tenants. Counts the budgets near their limit,
+    /// once a minute.
     ///
     /// # Errors
-    /// [`NoAnswer`] when that cannot be read: what was told before stands.
+    /// [`NoAnswer`] when they cannot be read: the former values stand.
     pub async fn take_stock(&self) -> Result<(), NoAnswer> {
         let tenants: Vec<TenantId> = self.server.tenants().iter().map(|tenant| tenant.id).collect();
         let Questions { open, sessions, oldest } = self.store.open_questions(&tenants).await?;

@@ -16,10 +16,10 @@ use callgate_core::{
 use callgate_net::clock::{Clock, Tick};
 use callgate_store::Store;
 
-/// For how long what was read is vouched for while the database cannot be asked.
+/// Longest age of a read that is relied on while the database is unavailable.
 const VOUCHED: Duration = Duration::from_secs(2);
 
-/// Who is known, and when that was read. The plane's own tenant is known before anything was.
+/// Tenants, and when they were read. The tenant `default` is known before the first read.
 #[derive(Debug)]
 pub(super) struct Tenants(ArcSwap<Known>);
 
@@ -49,19 +49,19 @@ impl Tenants {
         self.0.load().tenants.get(&tenant).cloned()
     }
 
-    /// How long ago it was read; nothing where it never was.
+    /// Age of the last read; zero before the first.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
         self.0.load().read.map_or(Duration::ZERO, |read| clock.elapsed(read))
     }
 
-    /// True for a tenant of which it is known that it is served at this moment, whatever the database would say: the
-    /// plane's own can be neither suspended nor deleted.
+    /// True for a tenant that is certainly served at this moment, without a read: `default` can be neither suspended
+    /// nor deleted.
     pub(super) fn vouches(&self, tenant: TenantId, clock: &Clock) -> bool {
         tenant == DEFAULT_TENANT || self.0.load().read.is_some_and(|read| clock.elapsed(read) <= VOUCHED)
     }
 }
 
-/// What came of making a tenant, or of changing one.
+/// Result of creating or changing a tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TenantChange {
     /// It is as was asked for.
@@ -70,9 +70,9 @@ pub enum TenantChange {
     Taken,
     /// There is none of that name, or it is deleted.
     Unknown,
-    /// It is the plane's own, which is always served.
+    /// It is `default`, which is always served.
     Own,
-    /// Only what is suspended is deleted.
+    /// Only a suspended tenant is deleted.
     NotSuspended,
 }
 
@@ -86,7 +86,7 @@ impl ServerState {
     /// Is the tenant served? Asked before anything is done for it, and again whenever something takes long.
     ///
     /// # Errors
-    /// [`NoAnswer`]: it is suspended, deleted or unknown, or its values are sealed and its keys are not here.
+    /// [`NoAnswer`]: it is suspended, deleted or unknown, or its values are encrypted and its keys are not here.
     pub fn admits(&self, tenant: TenantId) -> Result<(), NoAnswer> {
         if self.store.keyring().is_locked(tenant) {
             return Err(NoAnswer::KeyMissing("no key of the tenant is on this server".to_owned()));
@@ -111,8 +111,8 @@ impl ServerState {
         self.policy.of(tenant).ok_or(NoAnswer::PolicyUnreadable)
     }
 
-    /// May somebody report in the tenant? A report opens nothing, and ends what was let through before the tenant was
-    /// suspended. What only says that something ran (`is_new`) is a call like any other.
+    /// May a caller report in the tenant? A report opens nothing, and ends a call that was let through before the
+    /// tenant was suspended. A report of a call without a permit (`is_new`) is a call like any other.
     ///
     /// # Errors
     /// [`NoAnswer`]: it is deleted or unknown, or suspended and this is new.
@@ -137,11 +137,11 @@ impl ServerState {
 }
 
 impl Identities {
-    /// Reads who there is, and which policy is active for each. A tenant is known here once its policy is. Gives what
-    /// is wrong with the policy of the plane's own tenant, when that is new.
+    /// Reads the tenants, and the active policy of each. A tenant is known here once its policy is. Returns the
+    /// problems of the policy of `default`, when they are new.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former state holds.
     pub async fn read_tenants(&self) -> Result<Vec<PolicyProblem>, NoAnswer> {
         self.read_tenants_from(&self.store).await
     }
@@ -149,7 +149,7 @@ impl Identities {
     /// As [`Self::read_tenants`], for an operator.
     ///
     /// # Errors
-    /// [`NoAnswer`]: what was known holds.
+    /// [`NoAnswer`]: the former state holds.
     pub async fn read_tenants_for_operator(&self) -> Result<(), NoAnswer> {
         self.read_tenants_from(&self.operators).await.map(drop)
     }
@@ -160,7 +160,7 @@ impl Identities {
         let mut problems = Vec::new();
         for (tenant, active) in &mut known {
             self.know_keys(store, tenant).await?;
-            // What is not served needs no policy, which takes long to compile.
+            // A tenant that is not served needs no policy, which takes long to compile.
             if let Some(active) = active.as_ref().filter(|_| tenant.state == TenantState::Active) {
                 let found = self.policies.follow_policy(store, tenant.id, active).await?;
                 if tenant.id == DEFAULT_TENANT {
@@ -175,7 +175,7 @@ impl Identities {
     /// Makes a tenant: known here at once, on every replica within two seconds.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was made, or nobody knows.
+    /// [`NoAnswer`]: it was not created, or the result is unknown.
     pub async fn create_tenant(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<TenantChange, NoAnswer> {
         match self.store.create_tenant(name, quotas, by).await? {
             None => Ok(TenantChange::Taken),
@@ -186,7 +186,7 @@ impl Identities {
     /// Serves a tenant or does not: here at once, on every replica within two seconds.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    /// [`NoAnswer`]: it was not changed, or the result is unknown.
     pub async fn set_tenant_state(
         &self,
         name: &str,
@@ -209,26 +209,25 @@ impl Identities {
         }
     }
 
-    /// Sets what a tenant may use: here at once, on every replica within two seconds.
+    /// Sets a tenant's quotas: here at once, on every replica within two seconds.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    /// [`NoAnswer`]: it was not changed, or the result is unknown.
     pub async fn set_tenant_quotas(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<TenantChange, NoAnswer> {
         let changed = self.store.set_tenant_quotas(name, quotas, by).await?;
         self.read_anew(changed.into()).await
     }
 
-    /// Sets how long what a tenant has stored is kept. Months are the plane's: only its own tenant has a term for them.
+    /// Sets a tenant's retention periods. Months belong to the deployment: only `default` has a period for them.
     ///
     /// # Errors
-    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    /// [`NoAnswer`]: it was not changed, or the result is unknown.
     pub async fn set_tenant_terms(&self, name: &str, terms: &Terms, by: &Actor) -> Result<TenantChange, NoAnswer> {
         let changed = self.store.set_tenant_terms(name, terms, by).await?;
         self.read_anew(changed.into()).await
     }
 
-    /// What was changed holds here at once. If it cannot be read, it was changed all the same, and is read within a
-    /// second.
+    /// Applies a change here at once. After a failed read it is stored all the same, and read within a second.
     async fn read_anew(&self, change: TenantChange) -> Result<TenantChange, NoAnswer> {
         if matches!(change, TenantChange::Done(_)) {
             let _ = Box::pin(self.read_tenants()).await;

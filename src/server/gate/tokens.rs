@@ -1,4 +1,4 @@
-//! API tokens: made, listed, ended, replaced.
+//! API tokens: creation, list, revocation, rotation.
 
 use super::{Identities, NoAnswer};
 use crate::auth::token::{self, RANDOM_BYTES};
@@ -6,7 +6,7 @@ use callgate_core::domain::{
     audit::Actor, identity::MappedIdentity, ids::TenantId, time::Timestamp, token::StoredToken,
 };
 
-/// Why nothing became of a token.
+/// Errors of operations on tokens.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The tenant has no such token.
@@ -15,13 +15,13 @@ pub enum TokenError {
     /// It has ended: nothing replaces it.
     #[error("{0}")]
     Ended(&'static str),
-    /// Nothing was done, or nobody knows.
+    /// It was not done, or the result is unknown.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
 }
 
 impl Identities {
-    /// Makes a token that holds for so long, or for ever; gives its text, which is told once, and what is stored.
+    /// Creates a token that holds for so long, or for ever; returns its text, which is shown once, and its stored form.
     ///
     /// # Errors
     /// [`NoAnswer`]: none was made.
@@ -48,8 +48,8 @@ impl Identities {
         ended.ok_or(TokenError::Unknown)
     }
 
-    /// Makes a token for whoever has this one, which ends after `overlap_ms`: both hold until then. The new one holds
-    /// for `ttl_ms`, or for ever.
+    /// Creates a token to replace this one, which ends after `overlap_ms`: both hold until then. The new one holds for
+    /// `ttl_ms`, or for ever.
     ///
     /// # Errors
     /// [`TokenError`].

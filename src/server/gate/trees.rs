@@ -1,4 +1,4 @@
-//! Finding and loading call trees, and what crosses them.
+//! Finding and loading of call trees, and of the state shared between them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,8 +22,8 @@ use callgate_core::{
 use callgate_store::{LoadTurn, SessionTree, Slot, StoreError};
 
 impl Decisions {
-    /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.
-    /// For a new session the database is asked once.
+    /// The slot of a session's tree, which may not exist yet, and true when the session's root was cached. For a new
+    /// session the database is asked once.
     pub(super) async fn slot<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<(Arc<Slot>, bool), GateError<R>> {
         let Subject { tenant, session, .. } = *subject;
         match self.server.slots.root(tenant, session) {
@@ -41,12 +41,12 @@ impl Decisions {
         match (self.find(tenant, session, parent).await?, unheard) {
             (Some(SessionTree { root, epoch, .. }), _) => Ok(self.slot_born(tenant, &root, epoch).await?),
             (None, UnknownSession::Rejected(rejection)) => Err(GateError::Rejected(rejection.clone())),
-            // A parent that nobody has heard of becomes a root.
+            // An unknown parent becomes a root.
             (None, UnknownSession::Begins(parent)) => Ok(self.new_slot(tenant, parent.unwrap_or(session))),
         }
     }
 
-    /// Where a session, or its parent, belongs.
+    /// Finds the tree of a session, or of its parent.
     async fn find(
         &self,
         tenant: TenantId,
@@ -60,7 +60,8 @@ impl Decisions {
         Ok(found)
     }
 
-    /// A tree that has no event yet, as far as the database says; if somebody is faster, its first change is refused.
+    /// A tree that has no event yet, as far as the database says; if another replica is first, its first change is a
+    /// conflict.
     fn new_slot(&self, tenant: TenantId, root: &SessionId) -> Arc<Slot> {
         let known = self.server.slots.get(tenant, root);
         known.unwrap_or_else(|| self.server.slots.put(CallTree::new(tenant, root.clone(), self.store.now())))
@@ -99,7 +100,7 @@ impl Decisions {
                     self.server.metrics.looked_up(was_there);
                     return Ok(self.server.slots.put(tree));
                 }
-                // Whoever loads may also be called off; then somebody else does.
+                // The loading task may be dropped; then another one loads.
                 LoadTurn::Wait(mut other) => {
                     if let Ok(failed) = other.wait_for(Option::is_some).await
                         && let Some(error) = failed.clone()
@@ -125,7 +126,7 @@ impl Decisions {
     }
 
     /// The events of those calls of a decision that their tree has forgotten, as far as that is known: it recalls them
-    /// while nobody else can make it forget them again.
+    /// under its lock.
     pub(super) async fn forgotten<R>(
         &self,
         subject: &Subject<'_, R>,
@@ -143,7 +144,7 @@ impl Decisions {
         Ok(forgotten)
     }
 
-    /// The counters of the agent that asked last in a session, and the tenant's, to be shown: old ones are read anew.
+    /// The counters of a session's last agent and of the tenant, for display: old ones are read again.
     pub(super) async fn counters(
         &self,
         policy: &Policy,
@@ -159,8 +160,7 @@ impl Decisions {
         Ok(self.store.counters(tenant, keys.into_iter().map(|(key, _)| (key, 0)).collect()).await?)
     }
 
-    /// Remembers a call again that its tree has forgotten, and that it has; does nothing for one that nobody has heard
-    /// of.
+    /// Recalls a call that its tree has forgotten; does nothing for an unknown one.
     pub(super) async fn recall(
         &self,
         tenant: TenantId,

@@ -1,4 +1,4 @@
-//! Waiting for what a call waits for: a person's answer, its twin's result, the end of a pause. It costs its caller no
+//! Waiting for an approver's answer, an in-flight duplicate's result, or the end of a pause. It costs its caller no
 //! polling, and a call that another one holds up for two milliseconds waits two milliseconds.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -14,10 +14,10 @@ use callgate_core::domain::{
 };
 use callgate_net::clock::Tick;
 
-/// The first pause between two looks at what this replica knows by itself; it grows with the time that was waited.
+/// The first pause between two reads of this replica's own state; it grows with the time of the wait.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 
-/// What one call waits for.
+/// Event that one call waits for.
 enum WaitTarget {
     /// A person's answer.
     Answer(Approval),
@@ -29,8 +29,8 @@ enum WaitTarget {
 
 impl Decisions {
     /// May these calls of one session run? Where none may yet, and some may later, waits until one of those is judged
-    /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others. Who has
-    /// less time `left` than a judgement would take is told so.
+    /// otherwise, `most` at the longest. Calls that may run are answered at once: they need not wait for the others. A
+    /// caller with less time `left` than a judgement would take is rejected.
     ///
     /// # Errors
     /// [`EvaluateError`]: nothing was decided, or not again.
@@ -56,7 +56,7 @@ impl Decisions {
                 _ => None,
             });
             let asked: BTreeSet<String> = asked.collect();
-            // A question that came up while it waited is told.
+            // A new approval request ends the wait.
             if questions.get_or_insert_with(|| asked.clone()).is_superset(&asked) {
                 Box::pin(self.until_moved(&requests, &mut awaited, judged, left)).await?;
             } else {
@@ -68,8 +68,7 @@ impl Decisions {
         }
     }
 
-    /// Waits until one of these has come, or nothing is left of the time; empties them then. Whose tenant is suspended
-    /// meanwhile is told so.
+    /// Waits until one of these has come, or the time is over; empties them then. The suspension of the tenant ends it.
     async fn until_moved(
         &self,
         requests: &[Request],
@@ -100,7 +99,7 @@ impl Decisions {
 
     async fn has_come(&self, request: &Request, awaited: &WaitTarget, judged: Tick) -> Result<bool, NoAnswer> {
         Ok(match awaited {
-            // Nobody answers faster, and whoever waits shares one look.
+            // No approver answers faster, and all waiting callers share one read.
             WaitTarget::Answer(_) if self.server.clock.elapsed(judged) < LOOK_EVERY => false,
             WaitTarget::Answer(question) => !self.is_open(request, question, judged).await?,
             WaitTarget::Pause(pause) => self.server.clock.elapsed(judged) >= *pause,
@@ -131,7 +130,7 @@ impl Decisions {
     }
 }
 
-/// What the calls wait for; nothing when one may run. A pause that is over too late is not waited for.
+/// Events that the calls wait for; none when one may run. A pause that ends too late is not among them.
 fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<WaitTarget> {
     if left.is_zero() || answers.iter().any(|answer| answer.verdict.decision == Decision::Allow) {
         return Vec::new();

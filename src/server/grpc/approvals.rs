@@ -39,7 +39,7 @@ pub(super) const EDITED: &str = "edited_arguments_json";
 
 /// All risks, for pages.
 const RISKS: [RiskLevel; 3] = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High];
-/// Pages of questions that are looked at for one answer, where only a group's are wanted.
+/// Pages of requests that are read for one answer, where only a group's are wanted.
 const LOOKS_MAX: usize = 20;
 
 /// The service.
@@ -65,7 +65,7 @@ impl ApprovalService {
             && whom.person.as_ref().is_none_or(|person| route.admits(person, question.asked_at, now))
     }
 
-    /// The open questions by risk: all are read at once, as for whoever watches them.
+    /// The open requests by risk: all are read at once, as for watches.
     async fn by_risk(
         &self,
         tenant: TenantId,
@@ -102,21 +102,21 @@ impl ApprovalService {
     }
 }
 
-/// Whose questions are wanted: a group's, somebody's, or everybody's.
+/// Filter by recipient: a group, a person, or all.
 struct Whom {
     group: Option<String>,
     person: Option<Actor>,
 }
 
-/// The risk of a question in a list, as it is ordered there.
+/// A request of a list, with the risk that orders it.
 type RankedRequest = (RiskLevel, Question);
 
-/// Where a question stands among open ones that are ordered by risk: the highest first, then who waits longest.
+/// Sort key of open requests by risk: the highest first, then the oldest.
 fn weight((risk, question): &RankedRequest) -> (Reverse<RiskLevel>, Timestamp, String) {
     (Reverse(*risk), question.asked_at, question.approval_id.clone())
 }
 
-/// Where a question stands in a list.
+/// Sort key of a request in a list by time.
 fn place(question: &Question) -> (Timestamp, String) {
     (question.asked_at, question.approval_id.clone())
 }
@@ -178,7 +178,7 @@ fn encoded(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::A
     }
 }
 
-/// What else a yes lets through.
+/// Decodes the further calls that an approval lets through.
 fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Clears>> {
     let ttl_ms = span("ttl", message.ttl.as_ref(), 1..=TTL_DAYS_MAX * DAY_MS)?;
     let scope = match v1::ApprovalScope::try_from(message.scope) {
@@ -229,12 +229,12 @@ fn edited(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<ChosenArg
     }
 }
 
-/// Questions as they come up, each again when it is answered, is withdrawn or expires.
+/// Watch of approval requests: new ones, and each again when it is answered, withdrawn or expired.
 struct Questions {
     approvals: Arc<Approvals>,
     tenant: TenantId,
     session: Option<SessionId>,
-    /// Those that were told as open, with how many groups may answer and how many have said yes.
+    /// Requests that were sent as open, with the count of groups that may answer, and of approvals.
     open: BTreeMap<String, (usize, usize)>,
 }
 
@@ -242,7 +242,7 @@ impl WatchPoll for Questions {
     type Told = v1::WatchApprovalsResponse;
 
     async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
-        // One look serves all who watch, and all who wait for an answer.
+        // One read serves all watchers, and all waiting callers.
         let found = self.approvals.open_questions(self.tenant).await.map_err(status::gate)?;
         let now = self.approvals.store.now();
         let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
@@ -250,7 +250,7 @@ impl WatchPoll for Questions {
         let mut told = Vec::new();
         for id in gone {
             let closed = service::within(self.approvals.question(self.tenant, &id)).await?;
-            // Beyond the longest page a question may be open and not listed.
+            // Beyond the longest page a request may be open and not listed.
             if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
             }
@@ -323,7 +323,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let is_whole = found.len() > size;
         let token = |(at, id): (Timestamp, String)| page::token([&at.as_millis().to_string(), &id]);
         let (found, next) = page::cut(found, size, |last| token(place(last)));
-        // Where it was looked long enough, the next page begins behind what was looked at.
+        // After the limit of reads, the next page begins behind the last one read.
         let next_page_token = if is_whole { next } else { rest.map(token).unwrap_or_default() };
         let approvals = found.into_iter().map(|question| encoded(question, &self.approvals, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size: 0 }))

@@ -1,5 +1,5 @@
-//! The way in: every request of every service goes on with the identity of who sends it, or is answered here. What a
-//! credential may not do it may not do here; what holds long is looked at again while it lasts.
+//! Middleware: authenticates and authorizes every request of every service. A request goes on with its caller's
+//! identity, or is rejected here. Credentials of long requests are checked again while they last.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -21,13 +21,13 @@ use crate::{
 use callgate_core::domain::identity::{Identity, Role};
 use callgate_net::listener::{Names, Peer};
 
-/// After which time a credential that does not hold is told so, however it was found out.
+/// Time after which an invalid credential is rejected, however it was found out.
 const SLOW: Duration = Duration::from_millis(300);
-/// What is said of a path that nothing is served under; people mistype addresses too.
+/// Error text for a path without a service; people mistype addresses too.
 const NOWHERE: &str = "nothing is served under this path";
 
 impl Services {
-    /// Goes on with the identity of who sends a request, if it may; answers it here otherwise.
+    /// Forwards a request with its caller's identity, if authorized; rejects it otherwise.
     pub(super) fn authenticate(&self, request: wire::Request<Body>) -> ServiceResponse {
         let allowed = match roles::access(request.uri().path()) {
             Some(RequiredRole::Roles(roles)) => roles,
@@ -36,7 +36,7 @@ impl Services {
         };
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
         let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
-        // Where other machines can get at it, nobody is let in without a credential.
+        // On an address that other machines can reach, a credential is required.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
         if matches!(shown, PresentedCredential::Nothing | PresentedCredential::Certificate { .. })
             && is_local
@@ -53,7 +53,7 @@ impl Services {
         }
     }
 
-    /// Looks up what is not known; refuses what does not hold, and not at once.
+    /// Reads an unknown credential; rejects an invalid one, after a delay.
     fn look_up_credential(
         &self,
         request: wire::Request<Body>,
@@ -99,7 +99,7 @@ impl Services {
     }
 }
 
-/// What a request shows. A token counts for more than a certificate: a proxy has one of its own.
+/// The credential of a request. A token takes precedence over a certificate: a proxy has one of its own.
 fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> PresentedCredential<'a> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     match (given.next(), given.next(), peer.and_then(|peer| peer.names.as_ref())) {
@@ -114,7 +114,7 @@ fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> PresentedCredent
     }
 }
 
-/// A refusal as who asks can read it: a status of gRPC, or one of HTTP.
+/// A rejection in the caller's protocol: a status of gRPC, or one of HTTP.
 pub(super) fn answer(status: Status, headers: &HeaderMap) -> wire::Response<Body> {
     let kind = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
     if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {

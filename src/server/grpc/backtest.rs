@@ -1,4 +1,4 @@
-//! A policy that is checked, or tried on stored calls: what is asked, and what is told.
+//! Decoding and encoding of policy checks and backtests.
 
 use super::{
     decode::{DecodeResult, count, wrong},
@@ -17,7 +17,7 @@ use callgate_core::domain::{
 };
 use callgate_proto::v1;
 
-/// How far back calls are tried, unless told: a week.
+/// Default span of tried calls, in days: a week.
 const DAYS: u64 = 7;
 
 fn problem(severity: v1::PolicyProblemSeverity, problem: &PolicyProblem) -> v1::PolicyProblem {
@@ -59,7 +59,7 @@ pub(super) fn checked(
     }
 }
 
-/// Which calls.
+/// Decodes the query of calls.
 pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> DecodeResult<BacktestQuery> {
     let until = match &message.end_time {
         None => now,

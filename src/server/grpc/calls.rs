@@ -1,4 +1,4 @@
-//! Sessions and calls that people look for: the filters, and what was found.
+//! Lists of sessions and calls: the filters, and the entries that were found.
 
 use super::{
     decode::{DecodeResult, maybe_session, maybe_text, page_size, wrong},

@@ -1,5 +1,5 @@
-//! Cancels the call of an HTTP hook whose answer the host's connection did not take. A host may run the tool of a hook
-//! that failed, so the cancellation does not say that it never ran.
+//! Cancellation of the call of an HTTP hook whose answer the host's connection did not take. A host may run the tool of
+//! a hook that failed, so the cancellation does not say that it never ran.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl CancelOnDrop {
         Self { calls: calls.clone(), identity: Arc::clone(identity), cancellation: Mutex::default() }
     }
 
-    /// A call is asked about.
+    /// Sets the cancellation of a call under evaluation.
     pub(super) fn asks(&self, cancellation: &v1::RecordRequest) {
         let cancellation = v1::RecordRequest { not_started: false, ..cancellation.clone() };
         *self.cancellation.lock() = Some(cancellation);

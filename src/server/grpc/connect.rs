@@ -1,8 +1,8 @@
 //! Connect: the requests of many sessions on one stream. One task reads frames, works on everything that is in flight,
-//! and sends what is ready; HTTP/2 holds back whoever asks for more than it takes.
+//! and sends the finished answers. Backpressure by HTTP/2 holds back a client that asks for more than it takes.
 //!
-//! The work is not left to the task that sends the answers, as a stream of them would be: that one stands still while a
-//! client reads nothing, and what stood still in it would keep a connection to the database from everybody else.
+//! The task that sends the answers does not do the work, as a stream of them would: it stands still while a client
+//! reads nothing, and work in it would keep a connection to the database from others.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -28,14 +28,14 @@ use super::{
 use callgate_core::domain::identity::Identity;
 use callgate_proto::v1::{self, tagged_answer::Answer, tagged_request::Request};
 
-/// What the client gets.
+/// The stream of responses.
 pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;
 
 /// Longest time that a client may give a request, in milliseconds: a day. The server's own limit is shorter.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
 /// Requests that a stream's task begins or ends in a row, before it lets others run: a client with a thousand in flight
-/// stands in nobody's way for longer than some milliseconds.
+/// delays others by no more than some milliseconds.
 const AT_ONCE: usize = 64;
 
 /// Serves a stream until its client has asked for nothing more, or has gone, or the server ends.
@@ -48,7 +48,7 @@ pub(super) fn connect(
     // One: while the transport still has a frame to send, answers gather for the next one.
     let (to, answers) = mpsc::channel(1);
     tokio::spawn(async move {
-        // What was read is answered before the server ends.
+        // Requests that were read are answered before the server ends.
         let _owed = stop.owe();
         let limits = v1::StreamLimits { requests: STREAM_REQUESTS_MAX as u32, bytes: STREAM_BYTES_MAX as u64 };
         let first = v1::ConnectResponse { limits: Some(limits), ..Default::default() };
@@ -66,7 +66,7 @@ pub(super) fn connect(
 /// A request's place in flight: its bytes, until its answer is on its way.
 type Place = usize;
 
-/// What is ready to be sent, and the places that it still has.
+/// Answers that are ready to be sent, and the places in flight that are held.
 #[derive(Default)]
 struct Ready {
     answers: VecDeque<(Place, v1::TaggedAnswer)>,
@@ -107,7 +107,7 @@ fn within_a_message(answer: v1::TaggedAnswer) -> v1::TaggedAnswer {
     )
 }
 
-/// Reads, works and sends until there is nothing more to do; gives why the stream ends otherwise.
+/// Reads, works and sends until there is nothing more to do; returns the cause of any other end.
 async fn exchange(
     service: &GateService,
     identity: &Arc<Identity>,
@@ -169,7 +169,7 @@ async fn exchange(
                 Ok(None) => end = Some(Ok(())),
                 Err(status) => end = Some(Err(status)),
             },
-            // More was read than is begun in a row: what is left waits for nothing.
+            // More was read than is begun in a row: the rest needs no wait.
             () = std::future::ready(()), if has_room && !unread.is_empty() => {}
         }
     }
@@ -203,7 +203,7 @@ fn limit(request: &v1::TaggedRequest) -> DecodeResult<Option<Duration>> {
     Ok(limit.map(Duration::from_millis))
 }
 
-/// What the method of that name answers.
+/// Calls the method of a request.
 async fn asked(
     service: &GateService,
     identity: &Identity,
@@ -224,7 +224,7 @@ async fn asked(
     })
 }
 
-/// What a call of its own would have carried of the caller's trace.
+/// The trace headers that a call of its own would have carried.
 fn headers(request: &v1::TaggedRequest) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, text) in [("traceparent", &request.traceparent), ("tracestate", &request.tracestate)] {
@@ -239,7 +239,7 @@ fn headers(request: &v1::TaggedRequest) -> HeaderMap {
 
 /// The status of a call of its own, as a message.
 fn refused(tag: u64, status: &Status) -> v1::TaggedAnswer {
-    // The details of ours are this very message already; what has none comes from a layer below.
+    // Our own details are this very message already; a status without them is from a layer below.
     let told = tonic_types::Status::decode(status.details()).unwrap_or_default();
     let error = tonic_types::Status { code: status.code().into(), message: status.message().to_owned(), ..told };
     v1::TaggedAnswer { tag, answer: Some(Answer::Error(error)) }

@@ -1,4 +1,4 @@
-//! From messages to nouns. Each field is checked here, once; past this room its type says that it is sound.
+//! Decoding of messages to nouns. Each field is validated here, once; past this module its type says that it is sound.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -61,7 +61,7 @@ pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> 
     wrong(field, format!("is {given}; {} to {} are allowed", allowed.start(), allowed.end()))
 }
 
-/// How many; 0 is how proto3 says that a number is absent.
+/// A count; 0 is how proto3 says that a number is absent.
 pub(super) fn count(field: &str, given: u32, default: u32, max: u32) -> DecodeResult<u32> {
     between(field, given.into(), 0..=max.into())?;
     Ok(if given == 0 { default } else { given })
@@ -71,7 +71,7 @@ pub(super) fn page_size(given: u32, default: u32) -> DecodeResult<usize> {
     Ok(count("page_size", given, default, PAGE_MAX)? as usize)
 }
 
-/// What somebody does to a session.
+/// A command on a session.
 pub(super) fn command(session_id: &str, by: Actor, reason: &str, operation: Operation) -> DecodeResult<Command> {
     Ok(Command { session: session(session_id)?, by, reason: note("reason", reason)?, operation })
 }
@@ -116,7 +116,7 @@ pub(super) fn note(field: &str, text: &str) -> DecodeResult<Option<String>> {
     bounded(field, text, NOTE_BYTES_MAX)
 }
 
-/// How long a caller waits.
+/// The caller's longest wait.
 pub(super) fn max_wait(given: Option<&prost_types::Duration>) -> DecodeResult<Duration> {
     Ok(Duration::from_millis(span("max_wait", given, 0..=WAIT_MS_MAX)?.unwrap_or(0)))
 }
@@ -195,7 +195,7 @@ fn file_state(arguments: &mut Json) -> Option<Box<str>> {
     }
 }
 
-/// The tools that somebody offers to a model.
+/// The tools that a caller offers to a model.
 pub(super) fn tools(names: &[String]) -> DecodeResult<Vec<ToolName>> {
     if names.len() > DESCRIBED_MAX {
         return wrong("tools", format!("has {} names; at most {DESCRIBED_MAX} are allowed", names.len()));
@@ -203,7 +203,7 @@ pub(super) fn tools(names: &[String]) -> DecodeResult<Vec<ToolName>> {
     names.iter().enumerate().map(|(i, name)| Ok(ToolName::parse(&format!("tools[{i}]"), name)?)).collect()
 }
 
-/// What a call says of itself.
+/// The request of a call.
 fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> DecodeResult<Request> {
     let call_id = CallId::parse("call_id", &call.call_id)?;
     let tool = ToolName::parse("tool", &call.tool)?;
@@ -233,7 +233,7 @@ fn sayable(call: &v1::ToolCall) -> DecodeResult<Option<Box<Sayable>>> {
     Ok((sayable != Sayable::default()).then(|| Box::new(sayable)))
 }
 
-/// What the model wrote. Where nobody can read it, the text goes on, for a verdict that says so to the model.
+/// The model's arguments. Unreadable text goes on, for a verdict that tells the model so.
 pub(super) fn arguments(field: &str, text: &str) -> DecodeResult<Json> {
     is_short(field, text, BYTES_MAX)?;
     Ok(match json::parse(if text.is_empty() { "{}" } else { text }) {
@@ -256,7 +256,7 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> DecodeResult<Usage> {
     })
 }
 
-/// A report, and what the request for its call would have been if nobody asked.
+/// A report, with the request of its call if it had no Evaluate.
 pub(super) fn record(
     request: &v1::RecordRequest,
     tenant: TenantId,
@@ -266,7 +266,7 @@ pub(super) fn record(
     let observed = request.observed_call.as_ref();
     let mut observed =
         observed.map(|call| requested(tenant, caller, call, "observed_call", Usage::default())).transpose()?;
-    // A call that nobody asked about stands in for none; what a hook of an earlier release saw, it saw afterwards.
+    // A call without an Evaluate stands in for none; the witness of a hook of an earlier release is from afterwards.
     let seen = observed.as_mut().and_then(|observed| observed.witness.take());
     let seen_after = seen.filter(|_| request.observed_call.as_ref().is_some_and(|call| call.witness.is_empty()));
     let session = SessionId::parse("caller.session_id", &caller.session_id)?;
@@ -309,7 +309,7 @@ pub(super) fn record(
     Ok((report, observed))
 }
 
-/// What an operator says of a call.
+/// An operator's report of a call's outcome.
 pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeResult<OutcomeReport> {
     let (session, call_id) = (session(&request.session_id)?, CallId::parse("call_id", &request.call_id)?);
     let status = status(request.status)?;
@@ -354,14 +354,14 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> DecodeResult<ErrorRepo
     })
 }
 
-/// The session that is asked about, and how much of it.
+/// The requested session, and the extent of its state.
 pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> DecodeResult<(SessionId, Extent)> {
     let last_calls = count("last_calls", request.last_calls, LAST_CALLS_DEFAULT as u32, LAST_CALLS_MAX)?;
     let summary_tokens = summary_tokens(request.summary_tokens)?;
     Ok((session(&request.session_id)?, Extent { last_calls: last_calls as usize, summary_tokens, ..Extent::default() }))
 }
 
-/// How long a summary may be.
+/// Longest summary, in tokens.
 pub(super) fn summary_tokens(tokens: u32) -> DecodeResult<usize> {
     let tokens = count("summary_tokens", tokens, SUMMARY_TOKENS_DEFAULT as u32, SUMMARY_TOKENS_MAX as u32)?;
     if (tokens as usize) < SUMMARY_TOKENS_MIN {

@@ -1,4 +1,4 @@
-//! From nouns to messages.
+//! Encoding of the domain's nouns as messages.
 
 use super::time::timestamp;
 use crate::{
@@ -38,14 +38,14 @@ pub(super) fn usage(usage: Usage) -> v1::Usage {
     v1::Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros }
 }
 
-/// The share of a limit that is used once it is told unasked.
+/// Used share of a limit from which it is reported unasked, in percent.
 const TOLD_FROM_PERCENT: u64 = 80;
 
 fn is_tight(left: &Left) -> bool {
     left.used.saturating_mul(100) >= left.limit.saturating_mul(TOLD_FROM_PERCENT)
 }
 
-/// What is left of `all` limits, or of those that are nearly used up.
+/// Remaining budgets of `all` limits, or of those that are nearly used up.
 fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetLeft> {
     let one = |left: &Left| v1::BudgetLeft {
         scope: left.scope.to_wire().into(),

@@ -26,7 +26,7 @@ impl FleetService {
 
     fn plane(&self, tenant: TenantId, database_ms: u64) -> v1::PlaneHealth {
         let (health, policy) = (self.insight.plane_health(tenant), self.insight.server.policy(tenant));
-        // How busy a server is tells what others do.
+        // The load of a server would reveal what other tenants do.
         let load = |of: usize| (tenant == DEFAULT_TENANT).then_some(of as u64);
         v1::PlaneHealth {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,4 +1,4 @@
-//! Where the listener's requests become those of the services.
+//! Adapters between the listener and the services: request bodies, and boxed response futures.
 
 use std::{
     convert::Infallible,
@@ -13,7 +13,7 @@ use tonic::{
     codegen::{Service as Ask, http},
 };
 
-/// Services as the listener asks them. They are always ready, so that nobody asks them whether they are.
+/// Services as the listener asks them. They are always ready, so readiness is not polled.
 #[derive(Debug, Clone)]
 pub struct Front<S>(pub S);
 

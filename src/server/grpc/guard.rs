@@ -1,4 +1,4 @@
-//! Streams, and waits, last longer than credentials: whose ends in the middle is told so, and hears no more.
+//! Guard of streams and waits, which last longer than credentials: it ends those of a credential that ends meanwhile.
 
 use std::{
     convert::Infallible,
@@ -16,7 +16,7 @@ use super::{shortcut::ServiceResponse, status};
 use crate::gate::{CredentialRejection, Identities};
 use callgate_core::domain::identity::Identity;
 
-/// How often a credential is looked at: with the age of what is known of it, a revocation holds within two seconds.
+/// Interval of credential checks: with the age of the cached credential, a revocation holds within two seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 type CredentialEnd = Pin<Box<dyn Future<Output = Status> + Send>>;

@@ -16,7 +16,7 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(1);
 const SERVICES: [&str; 2] = ["", "callgate.v1.GateService"];
 
-/// Who tells health, by gRPC and over HTTP.
+/// Reporter of health, by gRPC and over HTTP.
 #[derive(Debug, Clone)]
 pub(super) struct Reporter {
     grpc: HealthReporter,
@@ -28,7 +28,7 @@ impl Reporter {
         Self { grpc, readiness: watch::channel(Readiness::Starting).0 }
     }
 
-    /// Whether calls are answered.
+    /// Subscribes to the readiness of this server.
     pub(super) fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
     }
@@ -56,7 +56,7 @@ impl Reporter {
     }
 }
 
-/// Asks the database every second, and says what it found whenever that changes, until the task is dropped.
+/// Polls the database every second, and reports each change of its health, until the task is dropped.
 pub(super) async fn watch(server: Arc<ServerState>, reporter: Reporter, mut told: ServingStatus) {
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -76,7 +76,7 @@ pub(super) async fn watch(server: Arc<ServerState>, reporter: Reporter, mut told
     }
 }
 
-/// Asks the database, and says what it found.
+/// Polls the database, and reports its health.
 pub(super) async fn look(server: &ServerState, reporter: &Reporter) -> ServingStatus {
     let status = status(&server.ping().await);
     reporter.set(status).await;

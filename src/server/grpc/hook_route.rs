@@ -1,7 +1,7 @@
 //! `POST /hooks/claude-code`: Claude Code's hooks without a program on the agent's machine.
 //!
-//! The host lets a tool run after every answer but a denial in JSON. So what must not run is denied by that, whatever
-//! stands in the way: a credential that does not hold, a database that is away, a request that nobody can read.
+//! The host lets a tool run after every answer but a denial in JSON. So a call that must not run gets that denial after
+//! any failure: an invalid credential, an unavailable database, an unreadable request.
 
 use std::{collections::BTreeMap, convert::Infallible, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -40,12 +40,12 @@ use callgate_proto::{v1, v1::session_service_server::SessionService as _};
 const COMES_WITHIN: Duration = Duration::from_secs(20);
 /// The host gives its hook up later than that, in seconds, unless the URL says otherwise (`?timeout=`).
 const SOONER_S: u64 = 10;
-/// Sessions that are remembered, for hosts that say less.
+/// Limit of remembered sessions, for hosts that send less.
 const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// The event before a tool.
 const BEFORE: &str = "PreToolUse";
 
-/// What answers the route.
+/// Handler of the route.
 #[derive(Debug, Clone)]
 pub(super) struct Hooks {
     pub(super) approvals: Arc<Approvals>,
@@ -55,7 +55,7 @@ pub(super) struct Hooks {
     pub(super) known: SessionMemory,
 }
 
-/// What this replica remembers of sessions. Clones are one.
+/// This replica's memory of sessions. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct SessionMemory(Arc<Mutex<BySession>>);
 
@@ -126,7 +126,7 @@ fn unrecorded(name: &str, status: &Status) -> String {
     format!("callgate: {name} was not recorded: {}", status.message())
 }
 
-/// How the hook is installed, by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
+/// Settings of a hook by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
 fn installed(query: &str) -> HookSettings {
     let mut seconds = Host::ClaudeCode.patience_s();
     let mut installed = HookSettings {
@@ -162,8 +162,8 @@ fn denied(why: &str) -> Response {
     json_of(out)
 }
 
-/// An answer that the host takes for one: what is none becomes a denial. Whether it is about a tool is not looked at,
-/// since the request may be of somebody who may not ask; to another event a denial is an error that the host shows.
+/// An answer that the host takes for one: any other becomes a denial. The event is not read, since the caller may be
+/// unauthorized; to an event without a tool a denial is an error that the host shows.
 pub(super) fn always_an_answer(answer: ServiceResponse) -> ServiceResponse {
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;
@@ -183,7 +183,7 @@ pub(super) fn always_an_answer(answer: ServiceResponse) -> ServiceResponse {
     })
 }
 
-/// This server, as a hook asks it.
+/// The in-process backend of a hook.
 struct Own<'a> {
     hooks: &'a Hooks,
     identity: Arc<Identity>,
@@ -197,7 +197,7 @@ impl Own<'_> {
         request
     }
 
-    /// A tenant that is not served is told so.
+    /// Rejects a tenant that is not served.
     fn is_served(&self) -> Result<(), Status> {
         self.hooks.approvals.server.admits(self.identity.tenant).map_err(status::gate)
     }
@@ -244,7 +244,7 @@ impl RememberedCall<'_> {
         change(known.get_or_insert_mut((self.tenant, session.to_owned()), Default::default))
     }
 
-    /// What is known of it; nothing of one that is not.
+    /// Reads the entry of a session; the default for an unknown one.
     fn seen<T: Default>(&self, session: &str, look: impl FnOnce(&SessionEntry) -> T) -> T {
         let known = self.known.0.lock();
         known.peek(&(self.tenant, session.to_owned())).map(look).unwrap_or_default()
@@ -334,7 +334,7 @@ impl HookMemory for RememberedCall<'_> {
     }
 }
 
-/// What the layers around the services are asked with.
+/// True for a request of a Claude Code hook.
 pub(super) fn is_hook(request: &wire::Request<Body>) -> bool {
     request.uri().path() == CLAUDE_CODE && request.method() == http::Method::POST
 }

@@ -1,6 +1,6 @@
-//! Who a request comes from, as the way in has found out (`authentication.rs`). Where the server knows no credentials,
-//! a name is what callers say of themselves in the metadata, never a field of a request: a message that names its own
-//! author could not be kept where credentials name them.
+//! Identity of a request's caller, as `authentication.rs` resolved it. A server without credentials takes the caller's
+//! name from the metadata, never from a field of the message: such a field could not stay where credentials name the
+//! caller.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use callgate_core::domain::{
 };
 use callgate_proto::BY;
 
-/// Who sends this request.
+/// The identity of the request's caller.
 pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     request.extensions().get::<Arc<Identity>>().cloned().ok_or_else(status::unauthenticated)
 }
 
-/// Lets every request pass as an admin's of this tenant: for whoever has the database.
+/// Lets every request pass as an admin's of this tenant: for holders of the database.
 pub(super) fn admin_of(tenant: TenantId) -> impl Interceptor + Clone {
     let admin = Arc::new(Identity { tenant, ..Identity::local() });
     move |mut request: Request<()>| {
@@ -28,12 +28,12 @@ pub(super) fn admin_of(tenant: TenantId) -> impl Interceptor + Clone {
     }
 }
 
-/// Whose plane this request is about.
+/// The tenant of this request.
 pub(super) fn tenant<T>(request: &Request<T>) -> Result<TenantId, Status> {
     Ok(of(request)?.tenant)
 }
 
-/// The name of who sends this request.
+/// The name of the request's caller.
 pub(super) fn by<T>(request: &Request<T>) -> Result<String, Status> {
     let identity = of(request)?;
     if identity.credential != CredentialId::Local {
@@ -50,12 +50,12 @@ pub(super) fn by<T>(request: &Request<T>) -> Result<String, Status> {
     }
 }
 
-/// Who sends this request, as it is kept with what they do.
+/// The request's caller as an actor, as the audit log names it.
 pub(super) fn actor<T>(request: &Request<T>) -> Result<Actor, Status> {
     Ok(Actor::of(&*of(request)?, &by(request)?))
 }
 
-/// Who sends this request; by the name `otherwise` where nobody says.
+/// The request's caller as an actor, by the name `otherwise` where none is given.
 pub(super) fn actor_or<T>(request: &Request<T>, otherwise: &str) -> Result<Actor, Status> {
     let identity = of(request)?;
     let is_said = request.metadata().contains_key(BY) || identity.credential != CredentialId::Local;

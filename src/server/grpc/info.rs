@@ -1,4 +1,4 @@
-//! The server service: what this server is, told from memory.
+//! The server service: identity and features of this server, from memory.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use callgate_core::domain::{
 };
 use callgate_proto::{BY, v1};
 
-/// What came after the first contract.
+/// Features since the first contract.
 const FEATURES: [&str; 3] = ["connect", "describe_tools", "get_caller"];
 
 /// The service.
@@ -87,7 +87,7 @@ impl v1::server_service_server::ServerService for ServerService {
             credential: credential.into(),
         };
         let mut response = Response::new(v1::GetCallerResponse { caller: Some(caller) });
-        // For who asks in the same process; it is no part of what is sent.
+        // For callers in the same process; it is not sent.
         response.extensions_mut().insert(identity);
         Ok(response)
     }

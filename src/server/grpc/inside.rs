@@ -1,5 +1,5 @@
-//! The services for who lives in the same process: asked as whoever looks at a page, by the credential that they show,
-//! so that roles, tenants, limits, errors and the audit are those of a call from outside.
+//! In-process client of the services, for the pages of the console. It presents the credential of the page's user, so
+//! that roles, tenants, limits, errors and the audit are those of a call from outside.
 
 use std::{
     convert::Infallible,
@@ -22,7 +22,7 @@ use callgate_proto::BY;
 pub struct Inside(pub(super) Services);
 
 impl Inside {
-    /// As whoever sends a request from this peer, with these headers, and shows this token.
+    /// A client with the peer, headers and token of a request.
     #[must_use]
     pub fn asked_by(&self, peer: Option<Arc<Peer>>, headers: &HeaderMap, bearer: Option<HeaderValue>) -> Insider {
         let forwarded = headers.get_all(FORWARDED).iter().next_back().cloned();
@@ -32,7 +32,7 @@ impl Inside {
     }
 }
 
-/// What a proxy tells of whom it asks for.
+/// The header in which a proxy names its client's address.
 const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The services as one caller asks them: what generated clients take for a connection.

@@ -1,5 +1,5 @@
-//! Large requests: how many bytes of them may be at work or wait. All other bounds count requests, and four thousand of
-//! the largest would be sixteen gigabytes.
+//! Bound on the bytes of large requests at work or waiting. All other bounds count requests, and four thousand of the
+//! largest would be sixteen gigabytes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
     status,
 };
 
-/// What is left for large requests. Clones share it.
+/// Remaining bytes for large requests. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Large(Arc<Semaphore>);
 
@@ -23,7 +23,7 @@ impl Default for Large {
 }
 
 impl Large {
-    /// Room for a request until what is given is dropped; none is needed for a small one.
+    /// Room for a request until the returned permit is dropped; a small one needs none.
     ///
     /// # Errors
     /// `OVERLOADED` while others have it all.

@@ -7,15 +7,15 @@ use callgate_core::domain::ids::NAME_BYTES_MAX;
 
 /// Longest time that a caller may wait, in milliseconds.
 pub(super) const WAIT_MS_MAX: u64 = 60_000;
-/// Longest name of a phase, of a person, of a question, in bytes: as long as any other name.
+/// Longest name of a phase, of a person, of an approval request, in bytes: as long as any other name.
 pub(super) const TEXT_BYTES_MAX: usize = NAME_BYTES_MAX;
 /// Longest free text that people read: a justification, a progress note, in bytes.
 pub(super) const NOTE_BYTES_MAX: usize = 2_000;
 /// Longest error text, in bytes.
 pub(super) const ERROR_BYTES_MAX: usize = 64 << 10;
-/// What a tool's HTTP status may be.
+/// Range of a tool's HTTP status.
 pub(super) const HTTP_STATUS: RangeInclusive<u64> = 100..=599;
-/// What a tool's gRPC status may be: any but OK.
+/// Range of a tool's gRPC status: any but OK.
 pub(super) const GRPC_STATUS: RangeInclusive<u64> = 1..=16;
 /// Longest digest made by a caller, in bytes.
 pub(super) const DIGEST_BYTES_MAX: usize = 200;
@@ -28,9 +28,9 @@ pub(super) const LAST_CALLS_MAX: u32 = 64;
 
 /// Longest page of any list.
 pub(super) const PAGE_MAX: u32 = 500;
-/// Questions and retry profiles on a page, unless told otherwise.
+/// Default number of approval requests and retry profiles on a page.
 pub(super) const PAGE_DEFAULT: u32 = 100;
-/// Sessions and revisions of the policy on a page, unless told otherwise: people read them.
+/// Default number of sessions and policy revisions on a page: people read them.
 pub(super) const SHORT_PAGE_DEFAULT: u32 = 50;
 
 /// Most tools that are described at a time.
@@ -41,14 +41,14 @@ pub(super) const CEILING_MAX: u64 = 1_000_000;
 pub(super) const DAY_MS: u64 = 86_400_000;
 /// Longest time that a grant holds, in days.
 pub(super) const TTL_DAYS_MAX: u64 = 31;
-/// How long a grant holds, unless told otherwise: an hour.
+/// Default lifetime of a grant: an hour.
 pub(super) const TTL_MS_DEFAULT: u64 = 3_600_000;
 
 /// Longest policy, in bytes.
 pub(super) const POLICY_BYTES_MAX: usize = 1 << 20;
 /// Problems of a checked text that one answer lists, and tools without a tier.
 pub(super) const PROBLEMS_MAX: usize = 200;
-/// Most calls on which a policy is tried, and how many unless told otherwise.
+/// Most calls on which a policy is tried, and their default number.
 pub(super) const BACKTEST_CALLS_MAX: u32 = 100_000;
 pub(super) const BACKTEST_CALLS_DEFAULT: u32 = 20_000;
 /// Kinds of change that one answer lists.

@@ -1,4 +1,4 @@
-//! A request that cannot be read: which field, and what is wrong with it. Nothing was stored.
+//! A malformed field of a request: its path and its fault. Nothing was stored.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use callgate_core::domain::ids::Invalid;
 pub(super) struct MalformedField {
     /// As a path in the request: `call.arguments_json`.
     pub(super) field: String,
-    /// What is wrong with it, and what would be right; it completes a sentence that begins with the field.
+    /// The fault and its fix; it completes a sentence that begins with the field.
     pub(super) problem: String,
 }
 

@@ -1,5 +1,5 @@
-//! The contract on the wire. This room owns the generated types and turns them into nouns and back; it must not know
-//! the store or the rules.
+//! The gRPC contract. This module owns the generated types and converts them to nouns and back; it must not know the
+//! store or the rules.
 
 mod approvals;
 mod audit;

@@ -1,4 +1,4 @@
-//! What is told of every call of every service: a span, and how long it took to the end of its answer.
+//! Middleware: one span and one duration for each call of a service, up to the end of its response.
 
 use std::{
     pin::Pin,
@@ -15,7 +15,7 @@ use crate::telemetry::rpc::ServerCall;
 use callgate_net::clock::{Clock, Tick};
 
 impl Services {
-    /// Tells of the call, and asks for its answer.
+    /// Opens the span of the call, and forwards the request.
     pub(super) fn observe(&self, mut request: wire::Request<Body>) -> ServiceResponse {
         let Some(method) = roles::method(request.uri().path()) else { return self.authenticate(request) };
         let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.0.metrics));
@@ -61,7 +61,7 @@ impl Drop for OpenCall {
     }
 }
 
-/// An answer whose end is waited for: its status is in what comes last.
+/// A response body that is observed to its end: the status is in the trailers.
 struct ObservedBody {
     body: Body,
     open: OpenCall,
@@ -69,7 +69,7 @@ struct ObservedBody {
 
 impl ObservedBody {
     fn ends(&mut self, trailers: Option<&HeaderMap>) {
-        // What does not say how it went, nobody knows.
+        // Without a status in the trailers it is unknown.
         self.open.ended(trailers.and_then(|trailers| trailers.get(STATUS)).map_or(Code::Unknown, code));
     }
 }
@@ -107,7 +107,7 @@ impl HttpBody for ObservedBody {
     }
 }
 
-/// As OpenTelemetry's conventions for gRPC have it of servers: the other codes tell callers what they did wrong.
+/// True for codes that OpenTelemetry's conventions for gRPC take for errors of a server: the others are the caller's.
 fn is_the_servers_fault(code: Code) -> bool {
     use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
     matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)

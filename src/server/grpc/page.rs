@@ -1,11 +1,11 @@
-//! Pages of lists. A token is where a page ended, by what its last entry is ordered by: entries that come and go
-//! meanwhile move no page.
+//! Pagination of lists. A token holds the sort key of a page's last entry: entries that come and go meanwhile move no
+//! page.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::decode::{DecodeResult, wrong};
 
-/// What is wrong with a token.
+/// Error text for an invalid page token.
 const UNKNOWN_PAGE: &str = "is not a token that this method has given";
 /// The end of the year 9999, in microseconds since the epoch.
 const MICROS_MAX: i64 = 253_402_300_799_999_999;
@@ -46,7 +46,7 @@ pub(super) fn millis(text: &str) -> Option<i64> {
     text.parse().ok().filter(|millis| (0..=MICROS_MAX / 1_000).contains(millis))
 }
 
-/// The first `size` of what was read, which is one more where there is another page; and that page's token.
+/// The first `size` entries, of one more where there is another page; and that page's token.
 pub(super) fn cut<T>(mut read: Vec<T>, size: usize, token: impl FnOnce(&T) -> String) -> (Vec<T>, String) {
     let more = read.len() > size;
     read.truncate(size);

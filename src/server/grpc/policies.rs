@@ -39,7 +39,7 @@ impl PolicyService {
         found.ok_or_else(|| status::policy_unknown(prefix))
     }
 
-    /// What a policy is compared with: a stored one, or the active one; none where none was ever active.
+    /// The policy to compare with: a stored one, or the active one; none where none was ever active.
     async fn against(&self, tenant: TenantId, hash: &str) -> Result<Option<String>, Status> {
         if !hash.is_empty() {
             return Ok(Some(self.stored(tenant, &hash.to_ascii_lowercase()).await?.1));
@@ -85,7 +85,7 @@ fn activated(activated: ActivationOutcome, unknown: impl FnOnce() -> Status) -> 
     }
 }
 
-/// Why somebody activates it.
+/// The note of an activation.
 fn why(given: &str) -> DecodeResult<String> {
     Ok(note("note", given)?.unwrap_or_default())
 }
@@ -97,7 +97,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::ApplyPolicyRequest>,
     ) -> Result<Response<v1::ApplyPolicyResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        // Nobody needs to say who only checks.
+        // A check needs no actor.
         let only_checks = request.get_ref().mode() == v1::ApplyMode::Check;
         let by = if only_checks { Actor::from("") } else { identity::actor(&request)? };
         let message = request.into_inner();

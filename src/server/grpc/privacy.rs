@@ -1,4 +1,4 @@
-//! The privacy service: decode, have the gate forget, give out or seal anew, and stream how far it has come.
+//! The privacy service: decode, have the gate forget, export or re-encrypt, and stream its progress.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl PrivacyService {
     }
 }
 
-/// The service without a server, for whoever has the database: as an admin of this tenant.
+/// The service without a server, for holders of the database: as an admin of this tenant.
 #[must_use]
 pub fn privacy_of(
     privacy: Arc<Privacy>,

@@ -57,7 +57,7 @@ fn state(request: &v1::GetRetryProfileRequest) -> DecodeResult<RetryState> {
     Ok(RetryState { attempt: request.attempt.max(1), tool: ToolState::from_wire(tool).unwrap_or(ToolState::Working) })
 }
 
-/// Where the page before ended.
+/// Position after the previous page.
 fn place(token: &str) -> DecodeResult<Option<(ToolName, FailureKind)>> {
     page::after(token, |[tool, kind]| Some((ToolName::parse("page_token", tool).ok()?, FailureKind::from_name(kind)?)))
 }

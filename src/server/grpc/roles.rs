@@ -1,4 +1,4 @@
-//! Which role may call what: one table of all calls. What is not in it reaches nobody.
+//! Required roles by method, as one table. A method that is not in it is not served.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -11,10 +11,10 @@ use callgate_core::domain::identity::{
     Role::{self, Agent, Analyst, Approver, Operator},
 };
 
-/// Who may make a call.
+/// Access to a method or route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredRole {
-    /// Who asks whether the server runs has no credential, and learns nothing else.
+    /// No credential: for health checks, which learn nothing else.
     Anybody,
     /// One of these roles, or an admin.
     Roles(&'static [Role]),
@@ -24,7 +24,7 @@ pub(super) enum RequiredRole {
 const ALL: &[Role] = &Role::ALL;
 /// Admins alone.
 const ADMIN: &[Role] = &[];
-/// Who looks after what agents do.
+/// Roles of people who supervise agents.
 const PEOPLE: &[Role] = &[Approver, Operator, Analyst];
 
 type Methods = &'static [(&'static str, &'static [Role])];
@@ -48,7 +48,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ListApprovals", PEOPLE),
             ("GetApproval", PEOPLE),
             ("ResolveApproval", &[Approver]),
-            // Takes back the agent's own question; who decides about it denies it.
+            // Withdraws the agent's own request; an approver denies it instead.
             ("WithdrawApproval", &[Agent]),
             ("WatchApprovals", PEOPLE),
         ],
@@ -81,7 +81,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ActivatePolicy", ADMIN),
             ("RollbackPolicy", ADMIN),
             ("CheckPolicy", PEOPLE),
-            // It reads what ExportCalls gives out.
+            // It reads the same data as ExportCalls.
             ("BacktestPolicy", &[Operator, Analyst]),
         ],
     ),
@@ -98,7 +98,7 @@ const CALLGATE: &[(&str, Methods)] = &[
     ("FleetService", &[("GetFleet", PEOPLE)]),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
     ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reseal", ADMIN)]),
-    // Admins of the plane's own tenant, which the service looks at itself.
+    // Admins of the tenant `default`, which the service checks itself.
     (
         "TenantService",
         &[
@@ -122,7 +122,7 @@ const OTHERS: &[(&str, RequiredRole)] = &[
     ("grpc.reflection.v1alpha.ServerReflection", RequiredRole::Roles(ALL)),
 ];
 
-/// Who may make the call at this path, or take the route; none for what there is not.
+/// Access to the method or route at this path; none for an unknown one.
 pub(super) fn access(path: &str) -> Option<RequiredRole> {
     let own = path.strip_prefix("/callgate.v1.").and_then(|own| own.split_once('/'));
     let Some((service, method)) = own else { return beside(path) };
@@ -130,7 +130,7 @@ pub(super) fn access(path: &str) -> Option<RequiredRole> {
     methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| RequiredRole::Roles(roles))
 }
 
-/// The method at a path as telemetry names it; none for what is not told of: routes, probes, reflection.
+/// The method at a path as telemetry names it; none for routes, probes and reflection.
 pub(super) fn method(path: &str) -> Option<&'static str> {
     static METHODS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
         let of = |(service, methods): &(&str, Methods)| {
@@ -143,7 +143,7 @@ pub(super) fn method(path: &str) -> Option<&'static str> {
     known.map(String::as_str).or_else(|| access(path).is_none().then_some(OTHER))
 }
 
-/// The same for what is no call of ours.
+/// The same for routes, pages and other services.
 fn beside(path: &str) -> Option<RequiredRole> {
     if let Some(route) = ROUTES.iter().find(|route| route.path == path) {
         return Some(route.roles.map_or(RequiredRole::Anybody, RequiredRole::Roles));

@@ -1,4 +1,4 @@
-//! The services behind the listeners: health, reflection, and an end that does not wait for ever.
+//! The services behind the listeners, with health, reflection, and a bounded shutdown.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -50,10 +50,10 @@ use callgate_proto::v1::{
 
 /// Longest time that calls in progress are waited for at the end.
 const DRAIN: Duration = Duration::from_secs(10);
-/// After the last answer, how long clients have to take it and to close their connections.
+/// Time after the last answer in which clients take it and close their connections.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Why the server ended.
+/// Errors that end the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The contract's descriptors cannot be read.
@@ -61,12 +61,12 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// How it is served.
+/// Settings of the services.
 #[derive(Debug, Clone, Default)]
 pub struct GrpcSettings {
-    /// What connections may take up.
+    /// Limits of connections.
     pub limits: ConnectionLimits,
-    /// What is counted, for `/metrics`.
+    /// The metrics, for `/metrics`.
     pub scrape: Option<Scrape>,
     /// Origins of pages in browsers that may ask.
     pub origins: Vec<HeaderValue>,
@@ -74,11 +74,11 @@ pub struct GrpcSettings {
     pub pages: Option<Pages>,
 }
 
-/// Makes the pages for people; what they tell and do goes through the services, as whoever looks at them.
+/// Makes the pages of the console, which call the services as their user.
 pub type Pages = fn(Inside, Arc<Identities>) -> axum::Router;
 
-/// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and whoever
-/// else asks is told that the database gives no answer. Gives the listeners back, with what came of it.
+/// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and other
+/// requests are rejected, since the database does not respond. Returns the listeners, with the result of `opened`.
 pub async fn starting<T>(
     listeners: Vec<Listener>,
     settings: &GrpcSettings,
@@ -114,8 +114,8 @@ pub async fn starting<T>(
     (servers.join_all().await, opened)
 }
 
-/// Serves on all of these until `stop` is done. Then health says so, whoever only waits is told, calls in progress are
-/// answered (for ten seconds at most), and what is connected a second later is left.
+/// Serves on all of these until `stop` is done. Then health says so, waits end, calls in progress are answered (for ten
+/// seconds at most), and connections are dropped a second later.
 ///
 /// # Errors
 /// [`ServeError`].
@@ -195,7 +195,7 @@ fn outcome(ended: Result<(), JoinError>) -> Result<(), ServeError> {
     ended.map_or_else(|died| std::panic::resume_unwind(died.into_panic()), Ok)
 }
 
-/// Routes beside those of services; what is neither is for the pages to tell, or is told as gRPC tells it.
+/// Routes beside those of services; other paths go to the pages, or get gRPC's error.
 fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
     let mut routes = Routes::default();
     let router = std::mem::take(routes.axum_router_mut()).merge(web);
@@ -211,13 +211,13 @@ fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
 #[derive(Debug, Clone)]
 pub(super) struct Services(pub(super) Arc<ServiceParts>);
 
-/// What all requests need.
+/// Parts of the services that all requests share.
 #[derive(Debug)]
 pub(super) struct ServiceParts {
     pub(super) server: Arc<ServerState>,
     pub(super) identities: Arc<Identities>,
     pub(super) metrics: Arc<Metrics>,
-    /// Who asks where no credential is needed.
+    /// Identity of callers where no credential is needed.
     pub(super) local: Arc<Identity>,
     pub(super) stop: Stop,
     /// Nearly all calls are its.

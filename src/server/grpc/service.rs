@@ -27,16 +27,16 @@ use callgate_proto::v1;
 
 /// Longest time for one answer.
 const DEADLINE: Duration = Duration::from_secs(8);
-/// How much sooner than its caller's deadline an answer is given up, at most, and as a part of the time: what says so
-/// is then there in time.
+/// Margin before the caller's deadline at which an answer is given up, at most, and as a part of the time: the error
+/// then arrives in time.
 const SOONER: Duration = Duration::from_millis(20);
 const SOONER_PART: u32 = 10;
 
-/// Answers from this size on, in bytes, are compressed for who takes that. Below it the work costs more than the whole
-/// call, and saves no packet.
+/// Answers from this size on, in bytes, are compressed for callers that accept it. Below it the work costs more than
+/// the whole call, and saves no packet.
 const COMPRESSED_FROM_BYTES: usize = 4 << 10;
 
-/// Who has answered at a host's own prompt.
+/// Name of the approver at a host's own prompt.
 const HOST_USER: &str = "host user";
 
 /// The service.
@@ -57,13 +57,13 @@ impl GateService {
 }
 
 impl GateService {
-    /// Refuses who works in somebody else's session.
+    /// Rejects a caller in a session of another owner.
     async fn works_in(&self, identity: &Identity, asked: &call::Request, opens: bool) -> Result<(), Status> {
         within(Box::pin(self.decisions.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
     }
 
-    /// The answer. Who waits can wait elsewhere once the server ends, and is told when their credential holds no more;
-    /// who does not is answered in a moment.
+    /// The answer. A wait ends when the server ends, to go on elsewhere, or when its credential ends; without a wait
+    /// the answer comes in a moment.
     async fn or_elsewhere<T>(
         &self,
         wait: Duration,
@@ -102,7 +102,7 @@ async fn within_more<T>(
     }
 }
 
-/// The time that a caller gives an answer, by its `grpc-timeout`: some digits and a unit. What cannot be read is none.
+/// The time that a caller gives an answer, by its `grpc-timeout`: some digits and a unit. None for an unreadable one.
 pub(super) fn left(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -127,7 +127,7 @@ fn asks_for(identity: &Identity, caller: Option<&v1::Caller>, is_named: bool) ->
     Ok(())
 }
 
-/// What a method answers, whether a call or a request on a stream asks for it.
+/// Methods for both calls and requests on a stream.
 impl GateService {
     pub(super) async fn evaluated(
         &self,
@@ -204,7 +204,7 @@ impl GateService {
             let (session, call_id) = (report.session.clone(), report.call_id.clone());
             let by = Actor { name: HOST_USER.to_owned(), groups: Vec::new(), ..Actor::of(identity, HOST_USER) };
             within(Box::pin(self.approvals.host_approved(identity.tenant, session, call_id, by))).await?;
-            // What is approved is permitted once it is asked for again.
+            // An approved call gets its permit by another Evaluate.
             let call =
                 message.observed_call.clone().map(|call| v1::ToolCall { call_id: message.call_id.clone(), ..call });
             let again = v1::EvaluateRequest { caller: message.caller.clone(), call, ..v1::EvaluateRequest::default() };
@@ -240,7 +240,7 @@ fn response<M: prost::Message>(message: M, asked: &MetadataMap) -> Response<M> {
     response
 }
 
-/// A request in the name of who sends it, where that is known.
+/// A request in the name of its caller, where that is known.
 fn asks(identity: &Identity, request: call::Request) -> call::Request {
     let asked_by = (identity.credential != CredentialId::Local).then(|| Arc::from(identity.name.as_str()));
     call::Request { asked_by, ..request }

@@ -50,7 +50,7 @@ impl SessionService {
         Self { decisions, insight, stop, states: SharedWatches::default() }
     }
 
-    /// Refuses an agent that works in somebody else's session.
+    /// Rejects an agent in a session of another owner.
     async fn works_in<T>(&self, request: &Request<T>, session: &str, opens: bool) -> Result<(), Status> {
         let (identity, session) = (identity::of(request)?, decode::session(session)?);
         service::within(Box::pin(self.decisions.works_in(&identity, &session, None, opens))).await
@@ -124,14 +124,14 @@ async fn now(
     Ok(v1::WatchSessionResponse { state, halt })
 }
 
-/// Who may read rows as they are stored.
+/// Roles that may read rows as they are stored.
 const ROWS: [Role; 3] = [Role::Operator, Role::Analyst, Role::Admin];
 
-/// Who watches looks twice a second, and not far back.
+/// Extent of a watched session, which is read twice a second.
 const WATCHED: Extent =
     Extent { last_calls: LAST_CALLS_DEFAULT, summary_tokens: SUMMARY_TOKENS_DEFAULT, past_calls: CALLS_MAX };
 
-/// A state without what time alone changes.
+/// A state without the fields that time alone changes.
 fn timeless(response: &v1::WatchSessionResponse) -> v1::WatchSessionResponse {
     let mut response = response.clone();
     if let Some(state) = response.state.as_mut() {
@@ -240,7 +240,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
         let command = command(&message.session_id, by, &message.reason, operation)?;
         self.works_in(&request, &message.session_id, false).await?;
-        // A session that is nobody's yet becomes theirs only with a phase that is set.
+        // A session without an owner becomes theirs only with a phase that is set.
         service::within(Box::pin(self.decisions.may_control(tenant, &command))).await?;
         self.works_in(&request, &message.session_id, true).await?;
         self.command(tenant, &command).await?;
@@ -264,7 +264,7 @@ impl v1::session_service_server::SessionService for SessionService {
         request: Request<v1::MarkCompactedRequest>,
     ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        // The session's own loop says so; nobody is answerable for it.
+        // The session's own loop reports it; it needs no actor.
         let by = identity::actor_or(&request, &request.get_ref().session_id)?;
         self.works_in(&request, &request.get_ref().session_id, false).await?;
         let summary_tokens = decode::summary_tokens(request.get_ref().summary_tokens)?;

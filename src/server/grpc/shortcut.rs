@@ -1,7 +1,7 @@
-//! The way of nearly all calls past the router. It finds one service among many by layers that box each body, request
-//! and answer twice over, which costs as much as all that is decoded and encoded.
+//! Shortcut of nearly all calls past the router. The router finds one service among many by layers that box each body,
+//! request and answer twice over, which costs as much as all that is decoded and encoded.
 //!
-//! Nobody waits for ever for the beginning of an answer, either way.
+//! Either way the beginning of an answer has a time limit.
 
 use std::{convert::Infallible, future::Future, pin::Pin, time::Duration};
 
@@ -18,10 +18,10 @@ use super::{hook_route::is_hook, server::Services, service::left, status, stop::
 pub(super) const OURS: &str = "/callgate.v1.";
 
 /// Longest time until an answer begins: the longest wait that may be asked for, the answer after it, and some for the
-/// message to come in. A method that needs less is told in its own words, and sooner.
+/// message to come in. A method with a shorter limit has its own error, and sooner.
 const BEGINS_WITHIN: Duration = Duration::from_secs(75);
 
-/// What a service answers.
+/// Response of a service.
 pub(super) type ServiceResponse = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
 impl Services {
@@ -37,7 +37,7 @@ impl Services {
             }
             Box::pin(within(limit, owed, self.0.front.clone().call(request)))
         } else if is_hook(&request) {
-            // It waits as long as its host does, and says so itself.
+            // It has its host's time limit, and an error of its own.
             Box::pin(self.0.others.clone().call(request))
         } else {
             Box::pin(within(limit, owed, self.0.others.clone().call(request)))
@@ -45,7 +45,7 @@ impl Services {
     }
 }
 
-/// What the caller gives, and no more than there is.
+/// Time limit of a request: the caller's, within the server's own.
 fn limit(headers: &http::HeaderMap) -> Duration {
     left(headers).map_or(BEGINS_WITHIN, |left| left.min(BEGINS_WITHIN))
 }

@@ -1,5 +1,4 @@
-//! Errors on the wire: one place, documented pairs of code and reason (proto/callgate/v1/gate_service.proto), and no
-//! word of the database's.
+//! Statuses of errors: documented pairs of code and reason (proto/callgate/v1/gate_service.proto), without SQL errors.
 
 mod codes;
 mod commands;
@@ -38,8 +37,7 @@ use callgate_proto::BY;
 
 pub(super) const DOMAIN: &str = "callgate";
 
-/// When to come back where more is asked than can be answered: after as long as the wait would have been, and soon
-/// enough for what was a burst.
+/// Bounds of the retry delay after load shedding: as long as the wait would have been, and soon enough after a burst.
 const CROWDED_RETRY_MIN: Duration = Duration::from_millis(500);
 const CROWDED_RETRY_MAX: Duration = Duration::from_secs(5);
 
@@ -64,13 +62,13 @@ pub(super) fn too_large_together() -> Status {
     status(Code::ResourceExhausted, "OVERLOADED", message, Some(CROWDED_RETRY_MIN))
 }
 
-/// Nobody is named as the one who does this.
+/// The request names no actor.
 pub(super) fn caller_unknown(problem: &str) -> Status {
     let message = format!("say who you are: the metadata {BY}, the name of a person or a system, {problem}");
     status(Code::Unauthenticated, "CALLER_UNKNOWN", message, None)
 }
 
-/// Nobody is known who asks. It says the same whatever was wrong.
+/// The caller is unknown. The text is the same for every cause.
 pub(super) fn unauthenticated() -> Status {
     let message = "this server takes callers with a valid credential only: send an API token or a JWT as the metadata \
                    `authorization: Bearer TOKEN`, or connect with a client certificate; why one does not hold is in \
@@ -78,27 +76,26 @@ pub(super) fn unauthenticated() -> Status {
     status(Code::Unauthenticated, "UNAUTHENTICATED", message, None)
 }
 
-/// Who is known may not do this.
+/// A known caller without the required role.
 pub(super) fn role_missing(roles: &[Role]) -> Status {
     let wanted: Vec<&str> = roles.iter().chain([&Role::Admin]).map(|role| role.as_str()).collect();
     let message = format!("this call is for the roles {}; your credential has none of them", wanted.join(", "));
     status(Code::PermissionDenied, "ROLE_MISSING", message, None)
 }
 
-/// Who is bound to some agents asks for another.
+/// A caller that is bound to some agents names another.
 pub(super) fn agent_refused() -> Status {
     let message = "your credential is for other agents: give `caller.agent_id` as one that its pattern names";
     status(Code::PermissionDenied, "AGENT_REFUSED", message, None)
 }
 
-/// From the first token on nobody is let in without one.
+/// From the first token on a credential is required.
 pub(super) fn first_token() -> Status {
     let message = "the first token has to have the role admin, and no end: from then on nobody is let in without a \
                    credential, and nobody else could make another";
     status(Code::FailedPrecondition, "FIRST_TOKEN", message, None)
 }
 
-/// Why nobody is let in with what was shown.
 pub(super) fn refused(refused: CredentialRejection) -> Status {
     match refused {
         CredentialRejection::Unknown(_) => unauthenticated(),
@@ -113,7 +110,7 @@ pub(super) fn refused(refused: CredentialRejection) -> Status {
     }
 }
 
-/// Says in the log why a credential did not hold; never what was shown.
+/// Logs the reason for a rejected credential; never the credential.
 pub(super) fn tell_refused(why: &str, from: Option<IpAddr>) {
     if let Some(callers) = seldom("UNAUTHENTICATED") {
         let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
@@ -121,7 +118,7 @@ pub(super) fn tell_refused(why: &str, from: Option<IpAddr>) {
     }
 }
 
-/// The server ends while somebody waits.
+/// The server ends during a wait.
 pub(super) fn shutting_down() -> Status {
     let message = "the server is shutting down; send the same request again, to another replica or in a moment";
     status(Code::Unavailable, "SHUTTING_DOWN", message, Some(Duration::from_secs(1)))
@@ -133,7 +130,6 @@ pub(super) fn profile_unknown(tool: &str, kind: &str) -> Status {
     status(Code::NotFound, "PROFILE_UNKNOWN", message, None)
 }
 
-/// No such question to a person.
 pub(super) fn approval_unknown() -> Status {
     status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
 }
@@ -151,7 +147,7 @@ pub(super) fn no_policy_before() -> Status {
     status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
-/// Somebody tries a policy already.
+/// A backtest runs already.
 pub(super) fn backtest_running() -> Status {
     let message = "this server tries a policy on this tenant's stored calls already, and does so one at a time; try \
                    again when that one is done, or cancel it";
@@ -171,7 +167,7 @@ impl StatusSource for BacktestError {
     }
 }
 
-/// Somebody activated another policy meanwhile.
+/// Another policy was activated meanwhile: a conflict.
 pub(super) fn revision_changed(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
     let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
@@ -179,10 +175,10 @@ pub(super) fn revision_changed(active: u64) -> Status {
     Status::with_error_details(Code::Aborted, message, details)
 }
 
-/// Bytes of problems that one answer tells: a status travels in headers, and clients refuse 16 KiB of those.
+/// Longest list of problems in one answer, in bytes: a status travels in headers, and clients refuse 16 KiB of those.
 pub(super) const PROBLEM_BYTES_MAX: usize = 6 << 10;
 
-/// A text is no policy: what is wrong with it, by path, each with its line; the first ones when it is too much.
+/// An invalid policy: its problems by path, each with its line; the first ones when they are too many.
 pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
     let mut details = ErrorDetails::with_error_info("INVALID_POLICY", DOMAIN, HashMap::new());
     let (mut bytes, mut told) = (0, 0);
@@ -208,13 +204,13 @@ pub(super) fn clipped(text: &str) -> String {
     text.chars().take(CHARS_MAX).collect()
 }
 
-/// What the gate says instead of an answer.
+/// Conversion of the gate's errors to statuses.
 pub(super) trait StatusSource {
-    /// The documented code and reason, in words for whoever reads the status.
+    /// The documented code and reason, with a text for readers of the status.
     fn told(self) -> Status;
 }
 
-/// Everything that the gate says instead of an answer.
+/// The status of any error of the gate.
 pub(super) fn gate(error: impl StatusSource) -> Status {
     error.told()
 }
@@ -295,7 +291,7 @@ impl StatusSource for NoAnswer {
                     .to_owned(),
                 1_000,
             ),
-            // Admission control says it in the log, once for many.
+            // Admission control logs it, once for many.
             Self::Crowded(wait) => {
                 let message = "the server is overloaded: more is asked than can be answered in time; send the same \
                                request again in a moment";
@@ -329,7 +325,7 @@ impl StatusSource for NoAnswer {
     }
 }
 
-/// Callers who were told this since the log last said so, if it is to say so now: when the database is away, all are.
+/// Counts an error; returns the count since its last log line when the next is due: an outage affects all callers.
 fn seldom(reason: &'static str) -> Option<u64> {
     static TOLD: Mutex<BTreeMap<&str, LogLimiter>> = Mutex::new(BTreeMap::new());
     TOLD.lock().entry(reason).or_default().happened(&Clock::System)

@@ -1,4 +1,4 @@
-//! The end of a server: who only waits is told at once, calls in progress are answered, and nobody else is waited for.
+//! Graceful shutdown: waiting calls end at once, calls in progress are answered, and nothing else is waited for.
 
 use std::{
     future::Future,
@@ -15,14 +15,14 @@ use tonic::{Extensions, Status};
 use super::status;
 use callgate_net::listener::Peer;
 
-/// How often it is looked whether the last call is answered.
+/// Polling interval for the end of the last call.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Whether the server is ending, and how many calls it still owes an answer. Clones are one.
+/// State of shutdown, with the count of unanswered calls. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
     ending: watch::Sender<bool>,
-    /// True once the connection ends that somebody waits on.
+    /// True once the connection of a waiting caller ends.
     leaving: Option<watch::Sender<bool>>,
     owed: Arc<AtomicUsize>,
 }
@@ -33,7 +33,7 @@ impl Stop {
         self.ending.send_replace(true);
     }
 
-    /// The same for who waits on the connection of this request: it may end before the server does.
+    /// The same for waits on the connection of this request: it may end before the server does.
     pub(super) fn of(&self, request: &Extensions) -> Self {
         let leaving = request.get::<Arc<Peer>>().map(|peer| peer.is_leaving.clone());
         Self { leaving, ..self.clone() }
@@ -57,7 +57,7 @@ impl Stop {
         self.ending.subscribe()
     }
 
-    /// What is waited for, unless the server ends first.
+    /// Awaits a result, unless the server or the connection ends first.
     pub(super) async fn or<T>(&self, wait: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         tokio::select! {
             done = wait => done,

@@ -1,4 +1,4 @@
-//! Work that takes long: how far it is, then what it comes to.
+//! Streams of long operations: progress, then the result.
 
 use std::pin::Pin;
 
@@ -14,10 +14,10 @@ use super::{
 /// Messages that wait for a caller to take them.
 const QUEUE: usize = 8;
 
-/// What a caller gets.
+/// Response stream.
 pub(super) type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What `work` sends, then what it comes to, until the server ends or nobody listens.
+/// Streams the messages of `work`, then its result, until the server ends or the receiver is dropped.
 pub(super) fn streamed<T, F, E>(
     stop: Stop,
     work: impl FnOnce(mpsc::Sender<T>) -> F,

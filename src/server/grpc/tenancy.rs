@@ -1,5 +1,5 @@
-//! Whose plane is served: behind the way in, which says whose it is, and before every method. What takes long asks the
-//! gate again.
+//! Middleware: rejects requests of a tenant that is not served. It runs after authentication and before every method;
+//! methods that take long ask the gate again.
 
 use std::{future::ready, sync::Arc};
 
@@ -12,11 +12,11 @@ use super::{
 };
 use callgate_core::domain::identity::Identity;
 
-/// What asks the gate itself: a report ends what was let through before its tenant was suspended.
+/// Methods that check by themselves: a report ends a call that was let through before its tenant was suspended.
 const BY_THEMSELVES: [&str; 2] = ["GateService/Record", "GateService/Connect"];
 
 impl Services {
-    /// Goes on for a tenant that is served. Health and reflection tell nothing of one.
+    /// Forwards a request of a tenant that is served. Health and reflection concern no tenant.
     pub(super) fn check_tenant(&self, request: http::Request<Body>) -> ServiceResponse {
         let is_checked = request.uri().path().strip_prefix(OURS).is_some_and(|method| !BY_THEMSELVES.contains(&method));
         if is_checked

@@ -1,4 +1,4 @@
-//! The tenant service: decode, ask the gate, encode. For admins of the plane's own tenant alone.
+//! The tenant service: decode, ask the gate, encode. For admins of the tenant `default` alone.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl TenantService {
     }
 }
 
-/// Only those of the plane's own tenant see that there are others.
+/// Only callers of the tenant `default` see the other tenants.
 pub(super) fn of_the_plane<T>(request: &Request<T>) -> Result<(), Status> {
     let identity = identity::of(request)?;
     if identity.tenant == DEFAULT_TENANT && identity.is_one_of(&[Role::Admin]) {
@@ -93,7 +93,7 @@ fn quotas(given: Option<&v1::TenantQuotas>) -> DecodeResult<Quotas> {
     })
 }
 
-/// Months are the plane's, and belong to no other tenant.
+/// Months belong to the deployment, and to no other tenant.
 fn terms(name: &str, given: Option<&v1::TenantRetention>) -> DecodeResult<Terms> {
     let Some(given) = given else { return Ok(Terms::default()) };
     let days = |field: &str, days: Option<u32>, least: u32| {

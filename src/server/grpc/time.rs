@@ -1,4 +1,4 @@
-//! Times on the wire: Protobuf's own types outside, milliseconds inside. A wait is never told shorter than it is.
+//! Conversion of times: Protobuf's own types outside, milliseconds inside. A wait is never rounded down.
 
 use std::ops::RangeInclusive;
 

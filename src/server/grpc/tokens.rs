@@ -23,7 +23,7 @@ use callgate_core::domain::{
 };
 use callgate_proto::v1::{self, token_service_client::TokenServiceClient, token_service_server::TokenServiceServer};
 
-/// How long a token may hold, where that is limited.
+/// Longest lifetime of a token that ends.
 const TTL_MS_MAX: u64 = 3_650 * DAY_MS;
 
 /// The token service.
@@ -38,7 +38,7 @@ impl TokenService {
     }
 }
 
-/// The service without a server, for whoever has the database: as an admin of this tenant.
+/// The service without a server, for holders of the database: as an admin of this tenant.
 #[must_use]
 pub fn tokens_of(
     identities: Arc<Identities>,

@@ -1,4 +1,4 @@
-//! Watches: a look at the store again and again, and a message for whatever is new.
+//! Watches: repeated reads of the store, and a message for each change.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,24 +13,24 @@ use tonic::{Code, Status};
 use super::stop::Stop;
 use callgate_core::domain::ids::{SessionId, TenantId};
 
-/// How often a watch looks.
+/// Polling interval of a watch.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Messages that a slow watcher may leave untaken before its watch waits for it.
 const UNTAKEN_MAX: usize = 64;
 
-/// What a watcher gets.
+/// Stream of a watch.
 pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Something that is watched.
 pub(super) trait WatchPoll: Send + 'static {
-    /// What is told of it.
+    /// Message of the watch.
     type Told: Send + 'static;
 
-    /// What is new since the last look.
+    /// Polls for changes since the last poll.
     fn look(&mut self) -> impl Future<Output = Result<Vec<Self::Told>, Status>> + Send;
 }
 
-/// Tells what is new until nobody listens, a look fails, or the server ends.
+/// Sends changes until the receiver is dropped, a read fails, or the server ends.
 pub(super) fn watch<L: WatchPoll>(watched: L, stop: Stop) -> WatchStream<L::Told> {
     let (to, from) = mpsc::channel(UNTAKEN_MAX);
     tokio::spawn(async move {
@@ -55,13 +55,13 @@ async fn tell<L: WatchPoll>(mut watched: L, to: &mpsc::Sender<Result<L::Told, St
     }
 }
 
-/// What is watched of sessions, looked at once for all who watch the same one. Clones are one.
+/// Watches of sessions, with one read for all watchers of a session (single-flight). Clones share them.
 #[derive(Debug)]
 pub(super) struct SharedWatches<T>(Arc<Mutex<BTreeMap<Key, Seen<T>>>>);
 
 type Key = (TenantId, SessionId);
 
-/// What the last look found; none before the first.
+/// Result of the last read; none before the first.
 type Seen<T> = watch::Sender<Option<Result<T, Status>>>;
 
 impl<T> Clone for SharedWatches<T> {
@@ -77,8 +77,8 @@ impl<T> Default for SharedWatches<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> SharedWatches<T> {
-    /// Tells what `look` finds whenever that `differs`, until nobody listens, a look fails, or the server ends. Whoever
-    /// comes while others watch the same session joins them.
+    /// Sends the result of `look` whenever it `differs`, until the receiver is dropped, a read fails, or the server
+    /// ends. Watchers of the same session share its reads.
     pub(super) fn watch<F>(
         &self,
         session: Key,
@@ -127,7 +127,7 @@ impl<T: Clone + Send + Sync + 'static> SharedWatches<T> {
                         is_news
                     });
                 }
-                // While others read, whoever knows something already waits for news.
+                // Under overload, watchers with a former result wait for a new one.
                 Err(status) if status.code() == Code::ResourceExhausted && found.borrow().is_some() => {}
                 Err(status) => {
                     self.0.lock().remove(&session);

@@ -1,9 +1,9 @@
-//! attributes: what is said of a verdict and of a report, each attribute once. The spans declare them, and the spans
-//! and the log lines get their values, from these two lists.
+//! Attributes of verdicts and of reports, each once. The spans declare them, and the spans and the log lines get their
+//! values, from these two lists.
 //!
 //! Numbers are signed: as others they would reach a collector as text.
 //!
-//! `$with!` is called with what was given in brackets, and then the list; where no value is wanted none is evaluated.
+//! `$with!` is called with the tokens in brackets, and then the list; where no value is wanted none is evaluated.
 
 /// The attributes of a verdict on a proposal.
 macro_rules! verdict_attributes {

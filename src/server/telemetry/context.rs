@@ -1,4 +1,4 @@
-//! context: the caller's trace, read from W3C `traceparent` and `tracestate` headers (gRPC metadata).
+//! The caller's trace context, read from W3C `traceparent` and `tracestate` headers (gRPC metadata).
 
 use http::HeaderMap;
 use opentelemetry::{
@@ -8,8 +8,8 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Longest `tracestate` that is carried along, in bytes: what W3C asks to carry at least. It is kept with every span in
-/// the queue, so a caller must not choose its size.
+/// Longest `tracestate` that is propagated, in bytes: the minimum by W3C. It is kept with every span in the queue, so a
+/// caller must not choose its size.
 const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// The caller's span, below which ours hang.
@@ -19,7 +19,7 @@ pub struct RemoteParent(pub(super) Context);
 /// The headers of which the trace context is made.
 pub(super) const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Whether there is one among the headers, well formed or not.
+/// True with a trace context among the headers, well formed or not.
 pub(super) fn are_in(headers: &HeaderMap) -> bool {
     headers.contains_key(HEADERS[0])
 }

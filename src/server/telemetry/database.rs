@@ -1,6 +1,6 @@
-//! database: spans of what the database is asked for calls, by the conventions for databases. A commit serves many
-//! calls: each call has a span of its own for its way into it, with a link to the span of the batch that it joined.
-//! That one hangs below the first of the calls that are traced, and links back to the others.
+//! Spans of database queries for calls, by the conventions for databases. A commit serves many calls: each call has a
+//! span of its own for its way into it, with a link to the span of the batch that it joined. That one hangs below the
+//! first of the calls that are traced, and links back to the others.
 
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use tracing::{Span, field::Empty, info_span};
@@ -11,12 +11,12 @@ use callgate_core::domain::ids::TraceId;
 
 /// Calls that a batch links back to; the SDK keeps no more links by itself.
 const LINKS_MAX: usize = 128;
-/// What a batch is, as a summary of its statement.
+/// Summary of a batch's statement.
 const APPEND: &str = "SELECT append";
-/// What the loading of a tree is.
+/// Summary of the statements that load a tree.
 const LOAD: &str = "SELECT call_tree call outcome";
 
-/// A span of kind client: below which one, what it is here, its name for collectors, and the summary of its statement.
+/// A span of kind client: its parent, its name here, its name for collectors, and the summary of its statement.
 macro_rules! client {
     ($parent:expr, $span:expr, $name:expr, $summary:expr, $namespace:expr) => {
         info_span!(
@@ -104,7 +104,7 @@ fn context(span: &Span) -> Option<SpanContext> {
     told.is_valid().then_some(told)
 }
 
-/// Where it stands in its trace, if that is kept.
+/// Its span context, if its trace is sampled.
 fn sampled(span: &Span) -> Option<SpanContext> {
     context(span).filter(SpanContext::is_sampled)
 }

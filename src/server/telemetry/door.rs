@@ -1,6 +1,6 @@
-//! door: whether a call is traced is decided as it comes in, and of one that is not no span is made: to make spans and
-//! throw them away costs nearly as much as to send them. What its caller says of its trace is known all the same, for
-//! the log lines and the stored row.
+//! Sampling of calls, decided as they come in. An unsampled call gets no span: to make spans and throw them away costs
+//! nearly as much as to send them. Its caller's trace context is kept all the same, for the log lines and the stored
+//! row.
 
 use std::{
     future::Future,
@@ -20,7 +20,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::{context, share::SampleShare};
 
-/// Who decides, in this process. Nobody: every span is made that somebody wants.
+/// Sampler of this process. Without one every span is made that is enabled.
 static DOOR: OnceLock<TraceSampler> = OnceLock::new();
 
 task_local! {
@@ -28,11 +28,11 @@ task_local! {
     static CALLER: SpanContext;
 }
 
-/// Which calls are traced.
+/// Sampling of calls.
 #[derive(Debug, Clone)]
 pub(super) struct TraceSampler {
     pub(super) sampler: Sampler,
-    /// How many of those that it keeps; none: all.
+    /// Share of the calls that the sampler keeps; none: all.
     pub(super) share: Option<Arc<SampleShare>>,
 }
 
@@ -57,7 +57,7 @@ impl TraceSampler {
     }
 }
 
-/// Settles each second, and says once that not all are traced.
+/// Settles each second, and logs once that calls are sampled.
 async fn settle(share: Arc<SampleShare>) {
     let mut seconds = interval(Duration::from_secs(1));
     let mut is_said = false;
@@ -75,7 +75,7 @@ async fn settle(share: Arc<SampleShare>) {
     }
 }
 
-/// Where the work for a request stands: in a span, or only in its caller's trace.
+/// Trace context of the work for a request: a span, or only its caller's trace.
 #[derive(Debug, Clone)]
 pub struct TraceContext {
     span: Span,
@@ -92,7 +92,7 @@ impl TraceContext {
         Self::placed(parent, is_kept, make)
     }
 
-    /// The same of a request on a connection or a stream whose own call stood at the door already.
+    /// The same for a request on a connection or a stream, after the sampling of its own call.
     pub(super) fn below(headers: &HeaderMap, make: impl FnOnce() -> Span) -> Self {
         let stood_at_the_door = DOOR.get().is_some() && Span::current().is_disabled();
         if stood_at_the_door && !context::are_in(headers) {
@@ -159,7 +159,7 @@ pub(super) fn trace_id(span: &Span) -> Option<TraceId> {
     told.is_valid().then(|| told.trace_id())
 }
 
-/// Where the current work stands.
+/// Trace context of the current work.
 pub(super) fn current() -> Context {
     let span = Span::current();
     match caller() {

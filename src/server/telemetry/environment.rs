@@ -1,9 +1,8 @@
-//! environment: what the standard's `OTEL_*` variables ask for, read once and whole, so that nothing that is asked for
-//! is left out in silence. The SDK would read some of them itself, and say of those that it cannot follow nothing that
-//! is heard.
+//! Settings by the standard's `OTEL_*` variables, read once and whole, so that no setting is ignored in silence. The
+//! SDK would read some of them itself, and would not report those that it cannot follow.
 //!
-//! What would send figures nowhere, or to where they were not meant to go, is refused; what only tunes is warned of and
-//! left at its default, as the standard asks for it.
+//! Settings that would send metrics nowhere, or to an unintended place, are rejected. Those that only tune are warned
+//! of and left at their default, as the standard asks for it.
 
 use std::{collections::BTreeMap, env, time::Duration};
 
@@ -30,7 +29,7 @@ const METRICS_EVERY: Duration = Duration::from_secs(60);
 /// Longest time for one export of a batch, and of metrics.
 const BATCH_EXPORT_MAX: Duration = Duration::from_secs(30);
 
-/// What the SDK reads itself, and does as it says.
+/// Variables that the SDK reads and follows by itself.
 const OF_THE_SDK: [&str; 5] = [
     "OTEL_RESOURCE_ATTRIBUTES",
     "OTEL_SERVICE_NAME",
@@ -50,7 +49,7 @@ pub(super) fn of_process() -> OtelEnvironment {
         .collect()
 }
 
-/// What is exported, where to, and how.
+/// Exported signals, with their destinations and settings.
 #[derive(Debug)]
 pub(super) struct ExportPlan {
     pub(super) traces: Option<Destination>,
@@ -62,11 +61,11 @@ pub(super) struct ExportPlan {
     pub(super) spans: BatchSettings,
     pub(super) lines: BatchSettings,
     pub(super) metrics_every: Duration,
-    /// What was asked for and is not done: whole sentences.
+    /// Settings that are not followed: whole sentences.
     pub(super) warnings: Vec<String>,
 }
 
-/// How spans, or lines, wait to be sent.
+/// Batching of spans or log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchSettings {
     pub(super) queue: usize,
@@ -75,13 +74,13 @@ pub(super) struct BatchSettings {
 }
 
 impl ExportPlan {
-    /// Whether anything goes to a collector.
+    /// True when a signal goes to a collector.
     pub(super) fn exports(&self) -> bool {
         self.traces.is_some() || self.metrics.is_some() || self.logs.is_some()
     }
 }
 
-/// What `environment` asks for; `endpoint` is the collector of the command line, before that of the environment.
+/// Reads the plan of `environment`; `endpoint` is the collector of the command line, before that of the environment.
 pub(super) fn read(environment: &OtelEnvironment, endpoint: Option<&str>) -> Result<ExportPlan, TelemetryError> {
     let mut values = Values::new(environment);
     let mut plan = ExportPlan {
@@ -103,7 +102,7 @@ pub(super) fn read(environment: &OtelEnvironment, endpoint: Option<&str>) -> Res
     let mut to = |signal| destination::read(&mut values, signal, base);
     (plan.traces, plan.metrics, plan.logs) = (to(Signal::Traces)?, to(Signal::Metrics)?, to(Signal::Logs)?);
     if !plan.exports() {
-        // Who exports nothing need not hear what else would be done.
+        // Without an export the other warnings are irrelevant.
         plan.warnings = values.warnings;
         return Ok(plan);
     }
@@ -138,7 +137,7 @@ fn batches(
     BatchSettings { queue, batch, every }
 }
 
-/// The sampler that is asked for.
+/// The sampler by the environment.
 fn sampler(values: &mut Values<'_>) -> Option<Sampler> {
     const NAME: &str = "OTEL_TRACES_SAMPLER";
     let parent = |sampler| Some(Sampler::ParentBased(Box::new(sampler)));
@@ -178,7 +177,7 @@ fn ratio(values: &mut Values<'_>) -> f64 {
     }
 }
 
-/// What stands in the environment and nobody does, here or in the SDK.
+/// Warns of variables that neither callgate nor the SDK follows.
 fn cannot(values: &mut Values<'_>) {
     let words = [
         (

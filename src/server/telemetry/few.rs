@@ -1,5 +1,5 @@
-//! few: whose figures are told apart, of a set that anybody can add to. Every label is a time series for ever, so the
-//! first ones that were seen have figures of their own, and all others have theirs together.
+//! Bounded set of label values, of a set that anybody can add to. Every label is a time series for ever, so the first
+//! values have time series of their own, and all others share one.
 
 use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! lines: log lines leave by a thread of their own, so that whoever reads standard error slowly, or not at all, holds
-//! up nobody's call. What does not fit into the queue is lost, counted, and told as soon as there is room.
+//! Log writer on a thread of its own, so that a slow or stalled reader of standard error holds up no call. Lines that
+//! do not fit into the bounded queue are lost, counted, and reported as soon as there is room.
 
 use std::{
     io::{self, Write},
@@ -16,12 +16,12 @@ use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
 /// Lines that wait.
 const QUEUE_MAX: usize = 16_384;
-/// How often it is looked whether some were lost.
+/// Interval of the check for lost lines.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long the end waits for the last lines.
+/// Time to wait for the last lines at shutdown.
 const END_AFTER: Duration = Duration::from_secs(1);
 
-/// Where lines are put.
+/// Bounded queue of log lines.
 #[derive(Debug)]
 pub(super) struct LogQueue {
     lines: Sender<Option<Vec<u8>>>,
@@ -44,7 +44,7 @@ impl Write for &LogQueue {
     }
 }
 
-/// What writes them. Dropped, it writes what waits, for a second at most.
+/// Writer of the queue. Dropped, it writes the waiting lines, for a second at most.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     watch: Option<JoinHandle<()>>,
@@ -87,7 +87,7 @@ pub(super) fn start() -> (Arc<LogQueue>, LogWriter) {
     (Arc::clone(&queue), LogWriter { watch, queue, ended })
 }
 
-/// Says how many were lost beside those that were told.
+/// Logs how many lines were lost since the last report.
 fn tell(all: usize, told: usize) -> usize {
     if all > told {
         let lost = all - told;

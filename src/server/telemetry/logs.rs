@@ -1,4 +1,4 @@
-//! logs: the log lines as records for the collector, each in the trace of the span that it was said in.
+//! Log lines as records for the collector, each in the trace of its span.
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
@@ -7,8 +7,8 @@ use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
 use super::door;
 
-/// Hands log lines on. Spans are not made known to OpenTelemetry as they are entered, which would cost every poll of
-/// every call; so each line is told its trace here.
+/// Bridge of log lines to OpenTelemetry. It does not learn of spans as they are entered, which would cost every poll of
+/// every call; so each line gets its trace here.
 pub(super) struct Records(OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>);
 
 impl Records {

@@ -1,5 +1,5 @@
-//! metrics: the counters and histograms of the seam. Recording never waits: figures are summed in memory and exported
-//! by a thread of their own.
+//! Counters and histograms of the gate. Recording never waits: metrics are summed in memory and exported by a thread of
+//! their own.
 
 mod make;
 mod plane;
@@ -29,7 +29,7 @@ const TENANTS_MAX: usize = 50;
 /// Bounds of the batch sizes' buckets, in appends.
 const APPENDS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
-/// What is counted. Clones count together.
+/// The metrics. Clones count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     rpc_duration: Histogram<f64>,
@@ -57,11 +57,11 @@ pub struct Metrics {
     worker_runs: Counter<u64>,
 }
 
-/// Time series of the verdicts, at most. The SDK's own limit is 2,000 an instrument, past which all is told together:
-/// twenty for each tool.
+/// Time series of the verdicts, at most. The SDK's own limit is 2,000 an instrument, past which all others share one
+/// series: twenty for each tool.
 const EVALUATIONS_MAX: usize = 20_000;
 
-/// Has more time series told than is usual, of what has more.
+/// Raises the limit of time series for the instrument that needs more.
 pub(super) fn of_many(instrument: &Instrument) -> Option<Stream> {
     let is_of_many = instrument.name() == names::METRIC_EVALUATIONS;
     is_of_many.then(|| Stream::builder().with_cardinality_limit(EVALUATIONS_MAX).build().ok()).flatten()
@@ -77,7 +77,7 @@ impl Metrics {
         let batch_size = batch_size.with_description("Changes per commit.");
         let counter = |name, unit, of| make.counter(name, unit, of);
         let double_effects = counter(names::METRIC_DOUBLE_EFFECTS, "{call}", "Calls of which two attempts succeeded.");
-        // Sent from the start: of a series that begins with 1, nobody sees that it rose.
+        // Sent from the start: the rise of a series that begins with 1 is invisible.
         double_effects.add(0, &[]);
         Self {
             rpc_duration: make.seconds(names::METRIC_RPC_DURATION, "From a call of a method to the end of its answer."),
@@ -111,14 +111,14 @@ impl Metrics {
         }
     }
 
-    /// Metrics that nobody collects.
+    /// Metrics without a collector.
     #[must_use]
     pub fn none() -> Self {
         Self::new(&NoopMeterProvider::new())
     }
 
-    /// An Evaluate was answered with `verdict` after `took`, commit included. Counts what the policy would have said:
-    /// the mode tells whether it was applied.
+    /// An Evaluate was answered with `verdict` after `took`, commit included. Counts the policy's own decision: the
+    /// mode label has whether it was applied.
     pub fn evaluated(&self, verdict: &Verdict, proposal: &Proposal, took: Duration) {
         let rule = verdict.winner().map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());
         let mode = if verdict.is_enforced() { "enforce" } else { "shadow" };
@@ -136,7 +136,7 @@ impl Metrics {
         if verdict.replayed {
             return;
         }
-        // Most limits of most calls are of what nobody spends.
+        // Most limits of most calls are unused.
         for left in verdict.left.iter().filter(|left| left.used > 0) {
             let labels = [
                 KeyValue::new(names::BUDGET_SCOPE, left.scope.as_str()),
@@ -163,7 +163,7 @@ impl Metrics {
             KeyValue::new(names::RPC_STATUS, status),
             KeyValue::new(names::ERROR_TYPE, status),
         ];
-        // Whoever succeeds has no error.
+        // A success has no error label.
         let labels = if status == names::RPC_OK { &labels[..3] } else { &labels[..] };
         self.rpc_duration.record(took.as_secs_f64(), labels);
     }
@@ -202,12 +202,12 @@ impl Metrics {
         }
     }
 
-    /// It is known what came of a retry.
+    /// The outcome of a retry is known.
     pub fn retried(&self, trial: &Trial) {
         self.retries.settled(trial);
     }
 
-    /// Secrets were left out of what was stored of a call.
+    /// Secrets of a call were redacted before it was stored.
     pub fn redacted(&self, secrets: &Secrets) {
         for (kind, count) in secrets.counts() {
             self.redactions.add(count.into(), &[KeyValue::new(names::REDACTION, kind.as_str())]);

@@ -1,26 +1,26 @@
-//! What is said about the work, and to whom: log lines to stderr; these, spans and metrics to a collector. This room
-//! owns OpenTelemetry and knows the nouns it reports on; it must not know the store, the network's service, the gate or
-//! the engine. No clock either: durations come in as arguments.
+//! Telemetry: log lines to stderr, and log lines, spans and metrics to a collector. This module owns OpenTelemetry and
+//! knows the nouns it reports on; it must not know the store, the network's service, the gate or the engine. It has no
+//! clock: durations come in as arguments.
 //!
-//! Nothing here may hold up an answer: log lines, spans and metrics wait in bounded queues for threads of their own,
-//! and a collector that is away costs one log line.
+//! Nothing here holds up an answer: log lines, spans and metrics wait in bounded queues for threads of their own, and
+//! an unavailable collector costs one log line.
 //!
-//! - `names`: every name that is said, once.
-//! - `attributes`: what is said of a verdict and of a report, once for spans and log lines.
+//! - `names`: every name of a span, metric, attribute and log field, once.
+//! - `attributes`: the attributes of verdicts and reports, once for spans and log lines.
 //! - `setup`: [`Telemetry::start`] installs it all, [`Telemetry::shutdown`] flushes it.
 //! - `verdict`: the one log line of a decision or a report, and the span's attributes.
-//! - `waits`: how often a call was told to wait.
+//! - `waits`: count of the `WAIT`s of a call.
 //! - `policy`: the one log line of a policy that became active.
 //! - `rpc`: the span and the duration of each call of a service.
-//! - `door`: whether a call is traced, decided as it comes in; `share`: how many are.
+//! - `door`: sampling of calls, decided as they come in; `share`: the default sampling rate.
 //! - `spans`, `context`: the spans, hung below the caller's.
-//! - `database`: the spans of what the database is asked.
-//! - `metrics`: counters, histograms and gauges; `few`: whose figures are told apart.
+//! - `database`: the spans of database queries.
+//! - `metrics`: counters, histograms and gauges; `few`: the limit on label values.
 //! - `lines`: the thread that writes log lines.
 //! - `logs`: the log lines as records, each in its trace.
-//! - `scrape`: the same figures, for who comes and asks.
-//! - `environment`: what the standard's variables ask for.
-//! - `otlp`, `post`, `watch`: the exporters, what those over HTTP send with, and who looks after them.
+//! - `scrape`: the same metrics in the text format of Prometheus.
+//! - `environment`: the settings by `OTEL_*` variables.
+//! - `otlp`, `post`, `watch`: the exporters, their HTTP client, and their timeouts and log lines.
 
 #[macro_use]
 mod attributes;

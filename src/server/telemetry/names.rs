@@ -1,5 +1,5 @@
-//! Names: every span, metric, attribute and log field, exactly once. Dashboards and alerts use these strings: add names, and
-//! change none.
+//! Names: every span, metric, attribute and log field, exactly once. Dashboards and alerts use these strings: add
+//! names, and change none.
 //!
 //! A field has the same meaning in a log line, on a span and on a metric. Attributes of metrics have bounded sets of
 //! values: decisions, rules, modes, outcomes, failure kinds, conflict reasons, and tools with a declared schema. They

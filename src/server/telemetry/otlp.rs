@@ -1,8 +1,8 @@
-//! otlp: sends spans, metrics and log lines to collectors, by gRPC or over HTTP. Spans and lines wait in bounded queues
-//! and are dropped when those are full; metrics are sums, so a lost export is made good by the next. All are sent by
-//! threads of the SDK's own, and never is an answer held up.
+//! OTLP exporters: send spans, metrics and log lines to collectors, by gRPC or over HTTP. Spans and lines wait in
+//! bounded queues and are dropped when those are full; metrics are sums, so the next export makes up for a lost one.
+//! Threads of the SDK's own send all of them, and never hold up an answer.
 //!
-//! There are no retries: the next export is the retry, and what Postgres holds is the record.
+//! There are no retries: the next export is the retry, and Postgres holds the record.
 
 use std::time::Duration;
 
@@ -38,9 +38,9 @@ use super::{
     watch::{CollectorLink, Signal, WatchedExporter},
 };
 
-/// Longest time to send what is left at the end.
+/// Longest time to send the rest at shutdown.
 const FLUSH_MAX: Duration = Duration::from_millis(1_500);
-/// After that, longest time for the exporters to notice that nobody waits.
+/// After that, longest time for the exporters to notice the hang-up.
 const HANG_UP_MAX: Duration = Duration::from_millis(500);
 
 /// The exporters at work.
@@ -101,7 +101,7 @@ macro_rules! exporter {
     }};
 }
 
-/// Starts to export as the plan says, whether collectors answer or not; gives what `meters` counts with, too.
+/// Starts the exports of the plan, whether collectors respond or not; returns the provider of `meters`, too.
 pub(super) fn start(
     plan: &ExportPlan,
     meters: MeterProviderBuilder,
@@ -116,7 +116,7 @@ pub(super) fn start(
         let batches = batches.with_max_export_batch_size(plan.spans.batch).with_scheduled_delay(plan.spans.every);
         let processor = BatchSpanProcessor::new(exporter, batches.build());
         let provider = SdkTracerProvider::builder().with_resource(resource());
-        // Only what is kept gets so far.
+        // Only sampled spans get so far.
         let provider = provider.with_sampler(Sampler::AlwaysOn);
         Ok(provider.with_span_processor(processor).build())
     });
@@ -141,8 +141,8 @@ pub(super) fn start(
     Ok((Otlp { traces, logs, meters: meters.clone(), hang_up, lines }, meters))
 }
 
-/// Sends nothing of each signal, by the way that [`start`] would take: the signal, its endpoint, and what the collector
-/// said against it.
+/// Sends an empty export of each signal, with the clients of [`start`]: the signal, its endpoint, and the collector's
+/// rejection.
 pub(super) async fn probe(plan: &ExportPlan) -> Result<Vec<ProbeOutcome>, TelemetryError> {
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (_hang_up, hung_up) = watch::channel(false);
@@ -168,22 +168,22 @@ pub(super) async fn probe(plan: &ExportPlan) -> Result<Vec<ProbeOutcome>, Teleme
     Ok(probed)
 }
 
-/// What came of a look at where a signal goes.
+/// Result of a probe of a signal's destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOutcome {
     /// `traces`, `metrics` or `logs`.
     pub signal: &'static str,
-    /// Where it goes.
+    /// Its endpoint.
     pub endpoint: String,
-    /// Why the collector takes none; none where it does.
+    /// The collector's rejection; none where it accepts the signal.
     pub refused: Option<String>,
 }
 
 impl Otlp {
-    /// Sends what is left, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
+    /// Sends the rest, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
     pub(super) async fn shutdown(self) {
         let Self { traces, logs, meters, hang_up, lines } = self;
-        // The SDK's shutdown blocks, and a blocked thread of the runtime could not send what is waited for.
+        // The SDK's shutdown blocks, and a blocked thread of the runtime could not send the rest.
         let longest = FLUSH_MAX + HANG_UP_MAX;
         let traces = traces.map(|traces| apart(move || traces.shutdown_with_timeout(longest)));
         let logs = logs.map(|logs| apart(move || logs.shutdown_with_timeout(longest)));
@@ -206,7 +206,7 @@ fn unusable(to: &Destination, why: String) -> TelemetryError {
     TelemetryError::Endpoint { endpoint: to.endpoint.to_string(), why }
 }
 
-/// How a collector behind `https` is known, and knows us.
+/// TLS settings for a collector behind `https`.
 fn tls(given: &DestinationTls) -> ClientTlsConfig {
     let mut tls = ClientTlsConfig::new().with_enabled_roots();
     if let Some(authorities) = &given.authorities {
@@ -222,7 +222,7 @@ fn tls(given: &DestinationTls) -> ClientTlsConfig {
 fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Receiver<()> {
     let (done, finished) = oneshot::channel();
     let thread = std::thread::Builder::new().name("callgate-flush".to_owned()).spawn(move || {
-        // What went wrong was said by the exporter.
+        // The exporter has logged its errors.
         let _ = work();
         let _ = done.send(());
     });
@@ -231,7 +231,7 @@ fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Rece
     finished
 }
 
-/// Who sends: told to the collector with everything. Replicas must differ, or their sums would overwrite each other.
+/// Resource of this process, sent with every export. Replicas must differ, or their sums would overwrite each other.
 pub(super) fn resource() -> Resource {
     static INSTANCE: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| uuid::Uuid::now_v7().to_string());
     let given = Resource::builder().build();
@@ -239,7 +239,7 @@ pub(super) fn resource() -> Resource {
     if given.get(&Key::from_static_str(names::SERVICE_INSTANCE_ID)).is_none() {
         ours.push(KeyValue::new(names::SERVICE_INSTANCE_ID, INSTANCE.as_str()));
     }
-    // The SDK names a service by its program where nobody does.
+    // The SDK names a service without a name by its program.
     let name = given.get(&Key::from_static_str(names::SERVICE_NAME)).map(|name| name.to_string());
     if name.is_none_or(|name| name.is_empty() || name.starts_with("unknown_service")) {
         ours.push(KeyValue::new(names::SERVICE_NAME, names::SERVICE));

@@ -1,6 +1,6 @@
-//! plain: why a collector takes nothing, without the names of the libraries that have tried.
+//! Plain error texts of failed exports, without the names of the libraries that have tried.
 
-/// What says nothing that the rest does not say.
+/// Messages without information of their own.
 const EMPTY: [&str; 6] =
     ["Operation failed", "transport error", "tcp connect error", "Unavailable", "connection error", "error"];
 

@@ -19,7 +19,7 @@ pub fn active(tenant: TenantId, revision: &Revision) {
     );
 }
 
-/// A revision is active that this build cannot read; `errors` says why.
+/// A revision is active that this build cannot read; `errors` has the causes.
 pub fn unreadable(tenant: TenantId, revision: &Revision, errors: &str) {
     tracing::error!(
         { names::TENANT } = tenant.0,

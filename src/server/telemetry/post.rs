@@ -1,4 +1,4 @@
-//! post: the HTTP client of the OTLP exporters. It sends on the runtime, since the SDK's threads have none.
+//! HTTP client of the OTLP exporters. It sends on the runtime, since the SDK's threads have none.
 
 use std::{error::Error as _, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use tokio::{runtime::Handle, time::timeout};
 
 use super::environment::Destination;
 
-/// How long a connection to a collector is kept between two exports.
+/// Longest idle time of a connection to a collector.
 const KEPT: Duration = Duration::from_secs(90);
 /// Longest answer of a collector, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
-/// Why the last request failed: the exporter keeps it to itself.
+/// Cause of the last failed request: the exporter does not report it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cause(Arc<Mutex<Option<String>>>);
 
@@ -43,7 +43,7 @@ pub(super) struct CollectorClient {
 }
 
 impl CollectorClient {
-    /// A way to `destination` that sends on `runtime`; `cause` is told why it fails.
+    /// A client for `destination` that sends on `runtime`; `cause` gets the cause of a failure.
     pub(super) fn new(destination: &Destination, runtime: Handle, cause: Cause) -> Result<Self, String> {
         let tls = destination.tls.as_ref();
         let identity = tls.and_then(|tls| tls.identity.as_ref());
@@ -80,7 +80,7 @@ impl HttpClient for CollectorClient {
 }
 
 async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Response<Bytes>, String> {
-    // The client's own error says no more than at which step it came.
+    // The client's own error has only the failed step.
     let told = |error: Error| error.source().map_or_else(|| error.to_string(), in_words);
     let response = to.request(request.map(Full::new)).await.map_err(told)?;
     let (head, body) = response.into_parts();
@@ -89,7 +89,7 @@ async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Respons
     Ok(Response::from_parts(head, body))
 }
 
-/// An error and what it came of.
+/// An error with its causes.
 fn in_words(error: &dyn std::error::Error) -> String {
     let (mut text, mut error) = (error.to_string(), error);
     while let Some(cause) = error.source() {

@@ -1,5 +1,4 @@
-//! rpc: one span and one duration for each call of a service, by the conventions for RPC. What callgate does for it
-//! hangs below.
+//! One span and one duration for each call of a service, by the conventions for RPC. The work of callgate hangs below.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +7,7 @@ use tracing::{Span, field::Empty, info_span};
 
 use super::{Metrics, context, door::TraceContext, names};
 
-/// What a span's status is called that is an error.
+/// Status of a failed span.
 const ERROR: &str = "ERROR";
 
 /// A call of a service, from its coming in to the end of its answer.
@@ -21,8 +20,8 @@ pub struct ServerCall {
 }
 
 impl ServerCall {
-    /// A call of `method`, as `package.Service/Method`, or [`names::OTHER`] for what is none of ours. Its span hangs
-    /// below the caller's, which is taken out of the headers, so that what is begun for it hangs below its own.
+    /// A call of `method`, as `package.Service/Method`, or [`names::OTHER`] for any other. Its span hangs below the
+    /// caller's, which is taken out of the headers, so that spans of its work hang below its own.
     #[must_use]
     pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Arc<Metrics>) -> Self {
         let traced = TraceContext::begun(headers, || open(method));
@@ -30,7 +29,7 @@ impl ServerCall {
         Self { traced, method, metrics }
     }
 
-    /// Where what is done for it stands.
+    /// Trace context of the work for this call.
     #[must_use]
     pub fn traced(&self) -> &TraceContext {
         &self.traced

@@ -1,17 +1,17 @@
-//! scrape: what is counted, for who comes and asks for it, in the text form of Prometheus.
+//! The metrics in the text format of Prometheus, for scrapes.
 
 use opentelemetry_prometheus::PrometheusExporter;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 
-/// What is counted, as it is now. Clones tell the same.
+/// The present metrics. Clones report the same.
 #[derive(Debug, Clone)]
 pub struct Scrape(Registry);
 
 impl Scrape {
-    /// The form in which it is told.
+    /// Content type of the response.
     pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-    /// All figures.
+    /// All metrics.
     ///
     /// # Errors
     /// A figure that has no such form.
@@ -22,7 +22,7 @@ impl Scrape {
     }
 }
 
-/// What tells figures, and what reads them for it.
+/// Creates the scrape and its metric reader.
 pub(super) fn start() -> Result<(Scrape, PrometheusExporter), String> {
     let registry = Registry::new();
     let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).build();

@@ -1,4 +1,4 @@
-//! setup: installs what is told, and flushes it at the end.
+//! Setup of telemetry: installs it, and flushes it at the end.
 
 use std::{io::IsTerminal as _, sync::Arc};
 
@@ -27,10 +27,10 @@ use super::{
     share::SampleShare,
 };
 
-/// What is logged when nothing else is asked for.
+/// Default filter of log lines.
 const FILTER_DEFAULT: &str = "warn,callgate=info";
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LineFormat {
     /// For people; coloured on a terminal.
@@ -40,21 +40,20 @@ pub enum LineFormat {
     Json,
 }
 
-/// What is told, and where to. Beside them the standard's `OTEL_*` variables are read
-/// (docs/telemetry.md#setting-it-up).
+/// Settings of telemetry. The standard's `OTEL_*` variables are read too (docs/telemetry.md#setting-it-up).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TelemetrySettings {
-    /// How log lines look.
+    /// Format of log lines.
     pub log_format: LineFormat,
     /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
-    /// all, and what callgate has to say for itself.
+    /// all, and callgate's own lines from info.
     pub log_filter: Option<String>,
-    /// The collector's address, as `http://host:4317`, before that of the environment. Where neither names one there
-    /// are no spans, and metrics only for who asks for them.
+    /// The collector's address, as `http://host:4317`, before that of the environment. Without either there are no
+    /// spans, and metrics only for scrapes.
     pub otlp_endpoint: Option<String>,
 }
 
-/// Why nothing could be installed.
+/// Errors of the installation of telemetry.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The log filter is not one.
@@ -62,7 +61,7 @@ pub enum TelemetryError {
     Filter {
         /// As given.
         filter: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// The collector's address is not one.
@@ -70,18 +69,18 @@ pub enum TelemetryError {
     Endpoint {
         /// As given.
         endpoint: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// A variable of the environment asks for what cannot be done.
+    /// A variable of the environment has an invalid value.
     #[error("{name} cannot be applied: {why}")]
     Variable {
         /// Its name; its value may be a secret.
         name: String,
-        /// What is wrong with it, and what would be right.
+        /// The fault and its fix.
         why: String,
     },
-    /// The figures cannot be told.
+    /// The metrics cannot be served.
     #[error("metrics cannot be served at /metrics: {0}")]
     Scrape(String),
     /// Exporters need one to send with.
@@ -92,7 +91,7 @@ pub enum TelemetryError {
     Installed(#[from] TryInitError),
 }
 
-/// What was installed. Keep it until the end, then [`shutdown`](Self::shutdown); dropped earlier, it hangs up on the
+/// Installed telemetry. Keep it until the end, then [`shutdown`](Self::shutdown); dropped earlier, it hangs up on the
 /// collector.
 #[derive(Debug)]
 #[must_use]
@@ -101,11 +100,11 @@ pub struct Telemetry {
     scrape: Scrape,
     otlp: Option<Otlp>,
     warnings: Vec<String>,
-    /// Which calls are traced; none where there are no spans.
+    /// Sampler of calls; none without spans.
     door: Option<TraceSampler>,
-    /// Who counts; dropped, nothing more is told.
+    /// Meter provider; dropped, no more metrics are exported.
     _meters: SdkMeterProvider,
-    /// Who writes log lines; none where a test does.
+    /// Writer of log lines; none in tests.
     lines: Option<LogWriter>,
 }
 
@@ -132,14 +131,13 @@ impl Telemetry {
         self.metrics.clone()
     }
 
-    /// What they come to.
+    /// The present metrics, in the text format of Prometheus.
     #[must_use]
     pub fn scrape(&self) -> Scrape {
         self.scrape.clone()
     }
 
-    /// Sends what is left to the collector, within two seconds, and writes the lines that wait, within one; what nobody
-    /// takes by then is lost.
+    /// Sends the rest to the collector, within two seconds, and writes the waiting lines, within one; the rest is lost.
     pub async fn shutdown(self) {
         if let Some(otlp) = self.otlp {
             otlp.shutdown().await;
@@ -148,8 +146,8 @@ impl Telemetry {
     }
 }
 
-/// Looks whether the collectors that a server with this endpoint, and this process's environment, would export to take
-/// what is sent, by sending nothing of each signal; and gives what is wrong with the environment, in words.
+/// Probes the collectors of a server with this endpoint and this process's environment, by an empty export of each
+/// signal. Returns the warnings about the environment too.
 ///
 /// # Errors
 /// [`TelemetryError`] when a server would not start with it.
@@ -158,7 +156,7 @@ pub async fn probe(endpoint: Option<&str>) -> Result<(Vec<ProbeOutcome>, Vec<Str
     Ok((otlp::probe(&plan).await?, plan.warnings))
 }
 
-/// What [`Telemetry::start`] installs, for a test to use on its own thread.
+/// Builds the parts that [`Telemetry::start`] installs, for tests on their own thread.
 fn build<W>(
     settings: &TelemetrySettings,
     environment: &OtelEnvironment,
@@ -180,7 +178,7 @@ where
         (None, meters.build())
     };
     let format = settings.log_format;
-    // A line says everything itself: without spans none is formatted for nothing.
+    // A line is complete by itself: without spans none is formatted for nothing.
     let events = filter_fn(|meta| meta.is_event());
     let (traces, logs) = otlp.as_ref().map_or((None, None), |otlp| (otlp.traces.as_ref(), otlp.logs.as_ref()));
     let subscriber: Box<dyn Subscriber + Send + Sync> = if traces.is_some() || logs.is_some() {
@@ -194,8 +192,8 @@ where
         let spans = traces.map(|traces| spans_to(traces.tracer(names::SERVICE)));
         Box::new(Registry::default().with(spans).with(lines).with(records))
     } else {
-        // Here the filters stand over everything: where they stand over the lines alone, spans that nobody wants are
-        // made all the same.
+        // Here the filters stand over everything: where they stand over the lines alone, unwanted spans are made all
+        // the same.
         Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
     let share = plan.traced_per_second.map(|calls| Arc::new(SampleShare::of(calls)));
@@ -213,7 +211,7 @@ fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
     let directives = directives.filter(|text| !text.trim().is_empty()).unwrap_or(FILTER_DEFAULT);
     let wrong = |why: String| TelemetryError::Filter { filter: directives.to_owned(), why };
     let filter = EnvFilter::builder().parse(directives).map_err(|error| wrong(error.to_string()))?;
-    // OpenTelemetry says every failed export; the exporters here say the first.
+    // OpenTelemetry logs every failed export; the exporters here log the first.
     let quiet = "opentelemetry=off".parse().map_err(|error| wrong(format!("{error}")))?;
     Ok(filter.add_directive(quiet))
 }

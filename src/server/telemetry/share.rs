@@ -1,5 +1,5 @@
-//! share: how many calls are traced where nobody has said it. To make the spans of a call and to send them takes about
-//! half as long as to judge it, so a server with much to do traces some hundreds a second, and one with less all.
+//! Default sampling of calls, by rate. To make the spans of a call and to send them takes about half as long as to
+//! judge it, so a busy server traces some hundreds a second, and one with less traces all.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ use opentelemetry::{metrics::MeterProvider, trace::TraceId};
 
 use super::names;
 
-/// Calls of services that are traced in a second, unless `OTEL_TRACES_SAMPLER` says how many.
+/// Calls of services that are traced in a second, unless `OTEL_TRACES_SAMPLER` is set.
 pub(super) const PER_SECOND: u64 = 500;
 /// As many values have a trace id's random bits, its last seven bytes (W3C Trace Context, level 2).
 const VALUES: u64 = 1 << 56;
@@ -20,7 +20,7 @@ const VALUES: u64 = 1 << 56;
 #[derive(Debug)]
 pub(super) struct SampleShare {
     per_second: u64,
-    /// Calls of this second that somebody wants traced, and those of them that are.
+    /// Calls of this second that the sampler keeps, and those of them that are traced.
     wanted: AtomicU64,
     kept: AtomicU64,
     /// Traces with smaller random bits are kept.
@@ -32,7 +32,7 @@ impl SampleShare {
         Self { per_second, wanted: 0.into(), kept: 0.into(), below: VALUES.into() }
     }
 
-    /// Whether one more call is traced, of that trace.
+    /// Counts a call of that trace; true when it is traced.
     pub(super) fn keeps(&self, trace: TraceId) -> bool {
         self.wanted.fetch_add(1, Relaxed);
         let [.., a, b, c, d, e, f, g] = trace.to_bytes();
@@ -53,7 +53,7 @@ impl SampleShare {
         self.per_second
     }
 
-    /// Tells how much is kept, for as long as `provider` is there.
+    /// Observes the share, for as long as `provider` is there.
     pub(super) fn observe(self: Arc<Self>, provider: &dyn MeterProvider) {
         let meter = provider.meter(names::SERVICE);
         let gauge = meter.f64_observable_gauge(names::METRIC_TRACE_SHARE).with_unit("1");
@@ -61,7 +61,7 @@ impl SampleShare {
         let _ = gauge.with_callback(move |figures| figures.observe(self.share(), &[])).build();
     }
 
-    /// What is kept of all traces, from 0 to 1.
+    /// Share of traces that are sampled, from 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub(super) fn share(&self) -> f64 {
         self.below.load(Relaxed) as f64 / VALUES as f64

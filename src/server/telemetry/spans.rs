@@ -1,5 +1,5 @@
-//! spans: one for each Evaluate and report, below the caller's span. Without a collector nobody wants them, and they
-//! cost a comparison.
+//! Spans of Evaluates and reports, below the caller's span. Without a collector they are disabled, and cost a
+//! comparison.
 
 use http::HeaderMap;
 use opentelemetry::{KeyValue, trace::TraceContextExt as _};
@@ -17,14 +17,14 @@ macro_rules! declared {
 }
 
 /// The span of one Evaluate, below the caller's if `headers` name one, as they do for a request on a stream; else below
-/// the current one, that of the call of the service. Instrument the gate's work with it, so that it
-/// is the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
+/// the current one, that of the call of the service. Instrument the gate's work with it, so that it is the current span
+/// when [`evaluated`](super::verdict::evaluated) gets the verdict.
 #[must_use]
 pub fn evaluate_span(headers: &HeaderMap) -> TraceContext {
     TraceContext::below(headers, open_evaluate)
 }
 
-/// The span of many Evaluates in one request. Each verdict told inside it gets a span of its own below it.
+/// The span of many Evaluates in one request. Each verdict inside it gets a span of its own below it.
 #[must_use]
 pub fn batch_span(headers: &HeaderMap) -> TraceContext {
     TraceContext::below(headers, || info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "internal"))
@@ -36,7 +36,7 @@ pub fn record_span(headers: &HeaderMap) -> TraceContext {
     TraceContext::below(headers, || report_attributes!(declared [names::SPAN_RECORD, "internal"] unsaid))
 }
 
-/// Where a verdict's attributes go: the current span if it is an Evaluate's, else a new one below it.
+/// Span for a verdict's attributes: the current one if it is an Evaluate's, else a new one below it.
 pub(super) fn of_verdict() -> Span {
     let current = Span::current();
     if current.is_disabled() || current.has_field(names::DECISION) { current } else { open_evaluate() }
@@ -46,7 +46,7 @@ fn open_evaluate() -> Span {
     verdict_attributes!(declared [names::SPAN_EVALUATE, "internal"] unsaid, unsaid)
 }
 
-/// What one rule had to say, as an event of the verdict's span.
+/// Records a rule's finding as an event of the verdict's span.
 pub(super) fn note_finding(span: &Span, finding: &Finding) {
     let mut told = vec![
         KeyValue::new(names::RULE, finding.rule.to_string()),
@@ -59,7 +59,7 @@ pub(super) fn note_finding(span: &Span, finding: &Finding) {
     span.add_event(names::EVENT_FINDING, told);
 }
 
-/// Whether somebody gets what is said on a span: there is a collector, and its trace is sampled.
+/// True for a span that is exported: there is a collector, and its trace is sampled.
 pub(super) fn is_kept(span: &Span) -> bool {
     !span.is_disabled() && span.context().span().is_recording()
 }

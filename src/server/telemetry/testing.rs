@@ -1,4 +1,4 @@
-//! testing: verdicts to report on, and ears for what is said about them.
+//! Test support: verdicts to report on, and a recorder of log lines.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use callgate_core::domain::{
     verdict::Verdict,
 };
 
-/// An argument that must never be said.
+/// An argument that must never be logged.
 pub(super) const SECRET: &str = "4929-1234-5678-9012";
 
 pub(super) fn proposal(tool: &str) -> Proposal {
@@ -98,7 +98,7 @@ pub(super) fn allow() -> Verdict {
     Verdict { permit: Some(permit), ..verdict(Decision::Allow, Vec::new()) }
 }
 
-/// Findings' messages may quote what the model sent: they are for the model.
+/// Findings' messages may quote the model's text: they are for the model.
 pub(super) fn refused(decision: Decision, rule: &'static str, reason: Reason) -> Verdict {
     verdict(decision, vec![Finding::new(rule, decision, reason, SECRET)])
 }
@@ -113,7 +113,7 @@ pub(super) fn shadowed(verdict: Verdict) -> Verdict {
     Verdict { decision: Decision::Allow, findings, ..verdict }
 }
 
-/// A report; `retry` is what is advised: whether, and after how many milliseconds.
+/// A report; `retry` is the advice: a retry or none, and its delay in milliseconds.
 pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry: Option<(bool, u64)>) -> SettledEvent {
     SettledEvent {
         kept: false,
@@ -167,7 +167,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
     }
 }
 
-/// One event as it was said.
+/// One logged event.
 #[derive(Debug, Clone)]
 pub(super) struct LoggedEvent {
     pub(super) level: LogLevel,
@@ -196,7 +196,7 @@ impl Visit for LoggedEvent {
 pub(super) struct Ears(Arc<Mutex<Vec<LoggedEvent>>>);
 
 impl Ears {
-    /// What we ourselves said.
+    /// Log lines of callgate itself.
     pub(super) fn lines(&self) -> Vec<LoggedEvent> {
         let lines = self.0.lock().unwrap();
         lines.iter().filter(|line| line.target.starts_with("callgate")).cloned().collect()
@@ -212,7 +212,7 @@ impl<S: tracing::Subscriber> Layer<S> for Ears {
     }
 }
 
-/// The lines that `work` says on this thread.
+/// The lines that `work` logs on this thread.
 pub(super) fn heard(work: impl FnOnce()) -> Vec<LoggedEvent> {
     let ears = Ears::default();
     tracing::subscriber::with_default(Registry::default().with(ears.clone()), work);
@@ -230,7 +230,7 @@ impl SpanExporter for Spans {
     }
 }
 
-/// Keeps what is written.
+/// Keeps the written lines.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Paper(Arc<Mutex<Vec<u8>>>);
 

@@ -1,11 +1,11 @@
-//! verdict: what is said of one decision and of one report: one log line each, readable alone, and the attributes of
-//! the span that it happened in. Arguments and results are never said, only their hashes.
+//! Log lines and span attributes of decisions and reports: one line each, readable alone. They never hold arguments or
+//! results, only their hashes.
 //!
 //! Levels: a loop that got its call refused is a warning; every other decision that a rule had a part in (refusals,
-//! warnings to the model, what shadow mode let through) is info; a plain ALLOW, and an answer repeated for the same
-//! call_id, are debug. Of the WAITs that one call is told the first, the tenth, the hundredth are info, the others
-//! debug, and what it is told at last is info and says how many they were. A report of an error or of an unknown
-//! outcome is info, any other is debug.
+//! warnings to the model, calls that shadow mode let through) is info; a plain ALLOW, and an answer repeated for the
+//! same call_id, are debug. Of the WAITs of one call the first, the tenth, the hundredth are info, the others debug.
+//! The decision after them is info and has their count. A report of an error or of an unknown outcome is info, any
+//! other is debug.
 
 use std::fmt;
 
@@ -25,8 +25,7 @@ use callgate_core::domain::{
     violation::any_item,
 };
 
-/// Calls of the window that are said with a broken loop; loop detectors look back over as many unless the policy says
-/// otherwise.
+/// Calls of the window that are logged with a broken loop: as many as the default window of loop detectors.
 const WINDOW_MAX: usize = 30;
 
 /// The lines of one statement at a level that is only known at run time: tracing wants it at compile time.
@@ -86,9 +85,9 @@ macro_rules! report_line {
     };
 }
 
-/// Says a decision, once, and puts it on the current Evaluate's span. `waits` is how often the same call was told to
-/// wait before. `window` is read for a broken loop only: the session's last calls, newest first, as fingerprint and
-/// result digest; its first 30 are said.
+/// Logs a decision, once, and records it on the current Evaluate's span. `waits` is the count of former `WAIT`s of the
+/// same call. `window` is read for a broken loop only: the session's last calls, newest first, as fingerprint and
+/// result digest; its first 30 are logged.
 pub fn evaluated(
     verdict: &Verdict,
     proposal: &Proposal,
@@ -119,7 +118,7 @@ pub fn coerced(proposal: &Proposal) {
     );
 }
 
-/// Says what came of a call, once, and puts it on the current report's span.
+/// Logs the outcome of a call, once, and records it on the current report's span.
 pub fn recorded(settled: &SettledEvent) {
     let span = Span::current();
     note_report(&span, settled);

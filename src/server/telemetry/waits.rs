@@ -1,5 +1,5 @@
-//! waits: how often a call was told to wait, so that the log says it once, then now and then, and at the end how often
-//! it was. Only what an agent asks again by the same call_id is one call.
+//! Count of the `WAIT`s of a call: the log has the first, then ever fewer, and at the end their count. Only calls that
+//! an agent repeats by the same call_id are one call.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 
 use callgate_core::domain::{call::Request, finding::Decision, verdict::Verdict};
 
-/// Calls that wait and are counted; of more, those that were told longest ago are forgotten.
+/// Limit on counted calls; the least recently seen ones are evicted.
 const WAITING_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("some");
 
-/// The calls that were told to wait. A call is known by a hash: two of the same would share their count.
+/// Counts of `WAIT`s by call. A call is identified by a hash: two of the same would share their count.
 #[derive(Debug)]
 pub struct WaitTracker {
     told: Mutex<LruCache<u64, u32>>,
-    /// How many there are: mostly none, and then nothing is locked.
+    /// Count of entries: mostly none, and then nothing is locked.
     len: AtomicUsize,
     hasher: RandomState,
 }
@@ -35,7 +35,7 @@ impl Default for WaitTracker {
 }
 
 impl WaitTracker {
-    /// How often this call was told to wait before this verdict.
+    /// Count of `WAIT`s of this call before this verdict.
     pub fn before(&self, verdict: &Verdict, request: &Request) -> u32 {
         let waits = verdict.decision == Decision::Wait;
         if !waits && self.len.load(Ordering::Relaxed) == 0 {
@@ -55,7 +55,7 @@ impl WaitTracker {
     }
 }
 
-/// Whether a wait is worth a line of its own after so many: the first, the tenth, the hundredth.
+/// True for a wait that gets a log line after `before` others: the first, the tenth, the hundredth.
 pub(super) fn is_worth_a_line(before: u32) -> bool {
     let nth = before.saturating_add(1);
     nth == 10_u32.saturating_pow(nth.ilog10())

@@ -1,5 +1,5 @@
-//! watch: stands between the SDK and its exporters, so that none is waited for too long, and a collector that is away
-//! is said once instead of at every export.
+//! Watch over the exporters, between them and the SDK: no export is waited for too long, and an outage of a collector
+//! is logged once instead of at every export.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::{runtime::Handle, select, sync::watch, time::sleep};
 
 use super::{names, post::Cause};
 
-/// What is sent.
+/// Signal of OpenTelemetry.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Signal {
     Traces = 1,
@@ -33,15 +33,15 @@ impl Signal {
     }
 }
 
-/// How long it is waited for what else fails before an outage is said: signals go by times of their own.
+/// Time to gather failing signals before an outage is logged: signals go by times of their own.
 const GATHER: Duration = Duration::from_secs(2);
 
-/// How the collector does. An outage is said once, with all signals that it hits at first, once more for each that it
-/// hits later, and its end once, when every signal gets through again.
+/// Health of the collector. An outage is logged once, with all signals that it hits at first, and once more for each
+/// that it hits later. Its end is logged once, when every signal gets through again.
 #[derive(Debug)]
 struct Collector {
     endpoint: String,
-    /// What may be wrong where it takes nothing: said with an outage, after a semicolon.
+    /// Likely cause of an outage, logged with it after a semicolon.
     hint: String,
     state: Mutex<State>,
 }
@@ -50,9 +50,9 @@ struct Collector {
 #[derive(Debug, Default)]
 struct State {
     failing: u8,
-    /// Those of which it was said since everything got through.
+    /// Signals whose failure was logged since everything got through.
     said: u8,
-    /// Why, until it is said.
+    /// Cause, until it is logged.
     cause: Option<String>,
 }
 
@@ -65,8 +65,8 @@ impl Collector {
         self.state.lock()
     }
 
-    /// An export of `signal` ended; `cause` is why it failed, where the exporter does not say. True where that begins
-    /// something that is to be said.
+    /// An export of `signal` ended; `cause` is its failure, where the exporter has none. True where that begins a
+    /// failure to log.
     fn saw(&self, signal: Signal, result: &OTelSdkResult, cause: Option<String>) -> bool {
         let bit = signal as u8;
         let mut state = self.state();
@@ -95,7 +95,7 @@ impl Collector {
         }
     }
 
-    /// Says what fails and was not said, if it still fails.
+    /// Logs the failing signals that were not logged, if they still fail.
     fn tell(&self) {
         let (failing, cause) = {
             let mut state = self.state();
@@ -146,7 +146,7 @@ impl CollectorLink {
         Self { collector: Arc::new(Collector::new(endpoint, hint)), hung_up, runtime }
     }
 
-    /// Says at the end what was not said yet.
+    /// Logs at the end the failures that were not logged yet.
     pub(super) fn end(&self) {
         self.collector.tell();
     }
@@ -166,7 +166,7 @@ impl CollectorLink {
         };
         let result = select! {
             biased;
-            // An error says that the other end is gone: hung up as well.
+            // An error means that the other end is gone: hung up as well.
             _ = hung_up.wait_for(|up| *up) => Err(OTelSdkError::InternalFailure("cut off at the end".to_owned())),
             result = export => result,
             () = too_long => Err(OTelSdkError::Timeout(limit)),
@@ -187,7 +187,7 @@ impl CollectorLink {
     }
 }
 
-/// An exporter that is never waited for too long, and whose failures are said once.
+/// An exporter with a time limit, and one log line for an outage.
 #[derive(Debug)]
 pub(super) struct WatchedExporter<E> {
     exporter: E,

@@ -1,4 +1,4 @@
-//! The check of the `Host` header where no credential is asked for.
+//! The check of the `Host` header where no credential is required.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! What is asked over HTTP alone, on the port of the calls: how the server is, and what it counts. This room knows who
-//! may ask what by its table of routes, and is told who asks.
+//! HTTP routes outside the services, on the port of the calls: health and metrics. This module authorizes by its table
+//! of routes, and is given the caller's identity.
 
 mod addressed;
 mod routes;

@@ -1,4 +1,4 @@
-//! The routes, each with who may take it.
+//! The routes, each with its roles.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use callgate_core::domain::{
     ids::DEFAULT_TENANT,
 };
 
-/// A route, and who may take it.
+/// A route, with its roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteAccess {
     /// Its path.
@@ -31,20 +31,20 @@ pub struct RouteAccess {
 const HEALTH: &str = "/healthz";
 const READY: &str = "/readyz";
 const METRICS: &str = "/metrics";
-/// The hooks of Claude Code; who answers them is the room of calls.
+/// The hooks of Claude Code, which the module `grpc` answers.
 pub const CLAUDE_CODE: &str = "/hooks/claude-code";
 
-/// All of them. What is not here is not served.
+/// All routes. Others are not served.
 pub const ROUTES: [RouteAccess; 4] = [
-    // Who asks whether the server runs has no credential, and learns nothing else.
+    // Health checks have no credential, and learn nothing else.
     RouteAccess { path: HEALTH, roles: None },
     RouteAccess { path: READY, roles: None },
     RouteAccess { path: METRICS, roles: Some(&[Role::Operator, Role::Analyst]) },
     RouteAccess { path: CLAUDE_CODE, roles: Some(&[Role::Agent]) },
 ];
 
-/// The first parts of the paths of pages for people; all that is below them is of the same page. Anybody may ask for a
-/// page: the console asks who they are by itself, since browsers show no credential but a cookie of its own.
+/// The first segments of the paths of pages; all below one is of the same page. Pages need no role here: the console
+/// authenticates by itself, since browsers present no credential but its own cookie.
 pub const PAGES: [&str; 14] = [
     "",
     "approvals",
@@ -72,21 +72,21 @@ fn first(path: &str) -> &str {
     path.split_once('/').map_or(path, |(first, _)| first)
 }
 
-/// What the routes tell.
+/// Sources of the routes.
 #[derive(Debug, Clone)]
 pub struct RouteSources {
-    /// What is counted; none is told where nobody counts.
+    /// The metrics; none where they are not collected.
     pub scrape: Option<Scrape>,
-    /// Whether calls are answered.
+    /// Readiness of this server.
     pub readiness: watch::Receiver<Readiness>,
 }
 
-/// Whether calls are answered, and if not, why.
+/// Readiness for calls, with the reason against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     /// They are.
     Ready,
-    /// Nobody has looked yet.
+    /// It is not checked yet.
     Starting,
     /// Nothing can be stored now.
     Unstored,
@@ -95,7 +95,7 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// For who asks; anybody may.
+    /// Response text, for any caller.
     const fn in_words(self) -> &'static str {
         match self {
             Self::Ready => "ready\n",
@@ -106,12 +106,12 @@ impl Readiness {
     }
 }
 
-/// What serves the routes.
+/// Router of the routes.
 pub fn router(sources: RouteSources) -> Router {
     Router::new().route(METRICS, get(metrics)).with_state(sources.clone()).merge(starting(sources))
 }
 
-/// Those that tell how the server is; what else is asked is for the caller to answer.
+/// Routes for health and readiness; the caller of this function adds the others.
 pub fn starting(sources: RouteSources) -> Router {
     Router::new()
         .route(HEALTH, get(async || text(StatusCode::OK, "ok\n".to_owned())))
@@ -119,14 +119,14 @@ pub fn starting(sources: RouteSources) -> Router {
         .with_state(sources)
 }
 
-/// The same for whoever watches over servers, on a listener of its own that asks for no credential of callgate's, so
-/// that it needs no database: with a token for `/metrics`, where one is given.
+/// The same for monitoring, on a listener of its own that requires no credential of callgate's, so that it needs no
+/// database: with a token for `/metrics`, where one is given.
 pub fn operations(sources: RouteSources, token: Option<Arc<str>>, is_open: bool) -> Router {
     let figures = move |State(sources): State<RouteSources>, request: Request| {
         let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
         let digest = |token: &str| Sha256::digest(token.as_bytes());
-        // Digests, so that how long it takes tells nothing of the token.
+        // Digests, so that the time reveals nothing of the token.
         let is_let_in = token.as_deref().is_none_or(|token| shown.is_some_and(|shown| digest(shown) == digest(token)));
         let is_foreign = token.is_none() && !is_open && !is_addressed_to_here(&request);
         async move {
@@ -140,7 +140,7 @@ pub fn operations(sources: RouteSources, token: Option<Arc<str>>, is_open: bool)
     Router::new().route(METRICS, get(figures)).with_state(sources.clone()).merge(starting(sources))
 }
 
-/// Whether calls are answered: whoever spreads them sends them elsewhere meanwhile.
+/// Readiness probe: a load balancer sends calls elsewhere meanwhile.
 async fn ready(State(sources): State<RouteSources>) -> Response {
     let readiness = *sources.readiness.borrow();
     let code = match readiness {
@@ -150,7 +150,7 @@ async fn ready(State(sources): State<RouteSources>) -> Response {
     text(code, readiness.in_words().to_owned())
 }
 
-/// What this replica counts, of all its tenants: so it is for those of the plane's own tenant.
+/// Metrics of this replica, of all its tenants. They are therefore for callers of the tenant `default`.
 async fn metrics(State(sources): State<RouteSources>, request: Request) -> Response {
     let identity = request.extensions().get::<Arc<Identity>>();
     if identity.is_none_or(|identity| identity.tenant != DEFAULT_TENANT) {
@@ -180,7 +180,7 @@ fn text(code: StatusCode, text: String) -> Response {
     (code, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], guarded(), text).into_response()
 }
 
-/// Nothing that is told is kept on the way, or taken for something else.
+/// No response is cached on the way, or taken for another type.
 #[must_use]
 pub fn guarded() -> [(HeaderName, HeaderValue); 2] {
     [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")]

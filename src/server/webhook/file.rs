@@ -1,4 +1,4 @@
-//! The file of `--approvals-webhook`: who is told of questions to people, and how.
+//! The file of `--approvals-webhook`: webhooks by tenant, with their URL, secret and format.
 
 use std::{fs, path::Path};
 
@@ -34,34 +34,34 @@ fn default_tenant() -> String {
     "default".to_owned()
 }
 
-/// What the body is like.
+/// Format of the body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Format {
-    /// An object with what happened.
+    /// An object with the event.
     #[default]
     Json,
     /// `{"text": …}`, as incoming webhooks of Slack and its like take it.
     Slack,
 }
 
-/// Who is told, and how.
+/// Webhook of a tenant.
 pub(crate) struct Webhook {
     pub(super) url: String,
-    /// What the body is signed with; none for a receiver that knows no signatures.
+    /// Signing secret; none for a receiver that knows no signatures.
     pub(super) secret: Option<Zeroizing<Vec<u8>>>,
-    /// Where the console is, without a slash at the end.
+    /// URL of the console, without a slash at the end.
     pub(super) console: String,
     pub(super) format: Format,
     /// The arguments and the justification go with it.
     pub(super) arguments: bool,
-    /// Whose questions.
+    /// The tenant of the approval requests.
     pub(super) tenant: String,
     pub(super) ca: Option<std::path::PathBuf>,
 }
 
 impl Webhook {
-    /// Reads the file, and what it names.
+    /// Reads the file, and the files that it names.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read --approvals-webhook {shown}"))?;
@@ -97,7 +97,7 @@ impl Webhook {
     }
 }
 
-/// By https, or to this machine. What stands in it is told to nobody: it may be a secret.
+/// By https, or to this machine. Errors never hold its text: it may be a secret.
 fn address(field: &str, text: &str) -> anyhow::Result<()> {
     let Ok(url) = Url::parse(text) else { bail!("{field}: is no URL, such as https://plane.example") };
     let is_safe = url.scheme() == "https" || url.scheme() == "http" && url.host().is_some_and(|host| is_here(&host));

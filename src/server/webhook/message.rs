@@ -1,4 +1,4 @@
-//! What a webhook is told of a question, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
+//! Body and signature of a webhook for an approval request, by [Standard Webhooks](https://www.standardwebhooks.com).
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -11,7 +11,7 @@ use callgate_core::domain::{inbox::Question, route::ApprovalRoute, tool::RiskLev
 /// The longest name in a text for people, in characters.
 const NAME: usize = 120;
 
-/// What is known of a question.
+/// An approval request, with its route and risk.
 pub(super) struct RequestMessage<'a> {
     pub(super) question: &'a Question,
     pub(super) route: &'a ApprovalRoute,

@@ -1,6 +1,6 @@
-//! `--approvals-webhook FILE`: tells somebody's address of each question to people, once it is asked. Beside the calls:
-//! however slow or broken the receiver is, no call waits for it. Of all replicas one tells a question, and tells it
-//! again until the receiver takes it, or nobody can answer it any more.
+//! `--approvals-webhook FILE`: sends each new approval request to a URL. It runs beside the calls: no call waits for a
+//! slow or broken receiver. Of all replicas one sends a request, and retries until the receiver takes it, or nobody can
+//! answer it any more.
 
 mod file;
 mod message;
@@ -21,24 +21,24 @@ use callgate_net::outgoing::HttpRequest;
 
 pub(super) use file::Webhook;
 
-/// How often open questions are looked at.
+/// Polling interval of open approval requests.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Questions that are told at once, and claimed for one round.
+/// Requests that are sent concurrently, and claimed for one round.
 const AT_ONCE: usize = 4;
 const ROUND: usize = 16;
-/// How long a claim holds: longer than a round takes, at ten seconds an answer.
+/// Lifetime of a claim: longer than a round takes, at ten seconds an answer.
 const CLAIM: Duration = Duration::from_secs(60);
 /// The first wait after a failure, doubled with each, and the longest.
 const WAIT_S: u64 = 1;
 const WAIT_MAX_S: u64 = 300;
-/// Of an answer, nobody reads more.
+/// Longest part of a response that is read, in bytes.
 const ANSWER_BYTES: usize = 64 << 10;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// Tells questions for as long as the server runs.
+/// Sends approval requests for as long as the server runs.
 pub(super) async fn run(webhook: Webhook, gate: Arc<Gate>) {
     let mut tick = interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,7 +55,7 @@ pub(super) async fn run(webhook: Webhook, gate: Arc<Gate>) {
     }
 }
 
-/// Tells what is to be told now. `done` is what this replica knows to have been told.
+/// Sends the due requests. `done` has those that this replica knows to be sent.
 async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTreeSet<String>) -> Result<(), NoAnswer> {
     let Some(tenant) = gate.store.tenants_named(std::slice::from_ref(&webhook.tenant)).await?.remove(&webhook.tenant)
     else {
@@ -65,7 +65,7 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
     done.retain(|id| open.iter().any(|question| question.approval_id == *id));
     let is_new =
         |question: &&Question| question.state(now) == QuestionState::Pending && !done.contains(&question.approval_id);
-    // Who waits longest is told of first.
+    // The oldest request is sent first.
     let new: Vec<Question> = open.iter().rev().filter(is_new).cloned().collect();
     if new.is_empty() {
         return Ok(());
@@ -98,13 +98,13 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
     Ok(())
 }
 
-/// How long after so many attempts it is tried again.
+/// Wait before the next attempt after so many.
 fn wait(attempts: u32) -> Duration {
     let doubled = WAIT_S.checked_shl(attempts.saturating_sub(1)).filter(|wait| *wait > 0);
     Duration::from_secs(doubled.unwrap_or(WAIT_MAX_S).min(WAIT_MAX_S))
 }
 
-/// Tells one question. What goes wrong is told without the address, which may be a secret.
+/// Sends one approval request. Errors do not hold the address, which may be a secret.
 async fn tell(webhook: &Webhook, gate: &Gate, tenant: TenantId, question: &Question) -> Result<(), String> {
     let (risk, because) = gate.approvals.risk(tenant, question);
     let body = message::body(

@@ -1,4 +1,5 @@
-//! `/approvals/{id}`: one question: the call as it would run, why it is asked, who asks, what was before; the answer.
+//! `/approvals/{id}`: one approval request: the call as it would run, the reason, the requester, the history before it;
+//! the answer.
 
 use askama::Template;
 use axum::{
@@ -33,7 +34,7 @@ pub(super) fn router() -> Router<Console> {
 #[serde(default)]
 struct Place {
     part: String,
-    /// How the question stood when the page was made that asks for a part of itself.
+    /// State of the request when the page was rendered that asks for a part of itself.
     seen: String,
 }
 
@@ -45,30 +46,30 @@ struct Page {
     path: String,
     state: &'static str,
     risk: Option<RiskBadge>,
-    /// When it counts as denied.
+    /// Time at which it counts as denied.
     until: Option<String>,
     arguments: String,
     is_whole: bool,
-    /// How many bytes the arguments have.
+    /// Size of the arguments, in bytes.
     bytes: u64,
-    /// What the rules had to say: whoever asks first.
+    /// Findings of the rules, those with ASK first.
     findings: Vec<Said>,
     before: Before,
-    /// Why whoever looks cannot answer it.
+    /// Reason why the user cannot answer it.
     cannot: Option<String>,
-    /// The thing that a yes may hold for, where it has a name.
+    /// The resource that an approval may cover, where it has a name.
     thing: Option<String>,
     fault: Option<String>,
     form: Answer,
-    /// What was approved instead, or is said yes to by who has said it.
+    /// The edited arguments that were approved, or have a first approval.
     chosen: Option<Chosen>,
-    /// What would be approved instead, to be confirmed.
+    /// The edited arguments to be confirmed.
     confirm: Option<Chosen>,
-    /// Why its arguments cannot be edited here.
+    /// Reason why its arguments cannot be edited here.
     hidden: Option<String>,
 }
 
-/// What a rule had to say.
+/// Finding of a rule.
 struct Said {
     rule: String,
     asks: bool,
@@ -77,7 +78,7 @@ struct Said {
     decision: &'static str,
 }
 
-/// What a form says.
+/// The answer form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -90,7 +91,7 @@ struct Answer {
     digest: String,
 }
 
-/// For how long a yes may hold that is for more than the call.
+/// Lifetimes of an approval that covers more than the call.
 const TERMS: [(u32, &str); 6] =
     [(15, "15 minutes"), (60, "an hour"), (240, "4 hours"), (480, "8 hours"), (1_440, "a day"), (10_080, "a week")];
 
@@ -115,7 +116,7 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
             Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], question.edited_arguments_json).into_response())
         }
         "json" => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], question.arguments_json).into_response()),
-        // Answered meanwhile: what can be done on the page is another thing now.
+        // Answered meanwhile: the page has other actions now.
         "standing" if state(&question) != place.seen => {
             Ok((StatusCode::OK, [(HX_REFRESH, HeaderValue::from_static("true"))]).into_response())
         }
@@ -130,7 +131,7 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
     }
 }
 
-/// Answers, and goes back to the question as it then stands. What is refused is told there too.
+/// Answers, and redirects to the request in its new state. A refused answer shows its error there too.
 async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Answer>) -> Result<Response, PageError> {
     if form.what == "look" {
         return look(&id, &visitor, form).await;
@@ -150,8 +151,7 @@ async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Ans
     Ok((code, Html(page.render()?)).into_response())
 }
 
-/// Shows what other arguments would change, before anybody says yes to them. What is wrong with them is told beside
-/// what was typed.
+/// Shows the changes by edited arguments, before their approval. Their faults stand beside the typed text.
 async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, PageError> {
     let asked = ResolveApprovalRequest { validate_only: true, ..resolution(id, &form)? };
     let told = ApprovalServiceClient::new(visitor.calls.clone()).resolve_approval(asked).await;
@@ -259,7 +259,7 @@ impl Page {
         self.question.state() == ApprovalState::Pending
     }
 
-    /// What the call was told when it was asked for again after the yes, and not let through.
+    /// Decision on the call after its approval, if it was refused.
     fn turned_away(&self, call: &CallEntry) -> Option<String> {
         let answered = self.question.resolve_time.as_ref()?;
         let at = call.judge_time.as_ref()?;
@@ -278,7 +278,7 @@ impl Page {
     }
 }
 
-/// Why somebody cannot answer a question, as far as that is known before they try.
+/// Reason why a user cannot answer a request, as far as it is known before they try.
 fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
     let caller = &visitor.known.caller;
     if !visitor.is_one_of(&[Role::Approver]) {
@@ -305,7 +305,7 @@ fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
     Some(format!("Only members of the group {} may answer. You are not a member.", names.join(" or ")))
 }
 
-/// What the rules had to say, in the words for people, whoever asks first.
+/// Findings of the rules, in the words for people, those with ASK first.
 fn said(question: &Approval) -> Vec<Said> {
     let one = |(finding, message): (&Finding, &String)| Said {
         rule: finding.rule.clone(),

@@ -1,4 +1,4 @@
-//! `/approvals`: the questions to people. The open ones by risk and age, and whatever else was ever asked.
+//! `/approvals`: the approval requests. The open ones by risk and age, and all former ones.
 
 use askama::Template;
 use axum::{
@@ -18,7 +18,7 @@ use callgate_proto::v1::{
 
 /// Its link.
 pub(super) const PATH: &str = "/approvals";
-/// Questions on one page.
+/// Requests on one page.
 const PAGE: u32 = 25;
 /// Characters of arguments in a line.
 const LINE: usize = 160;
@@ -27,13 +27,13 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list))
 }
 
-/// What is looked at.
+/// Filter and page of the list.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct ListQuery {
     /// Empty for the open ones, `all` for all.
     state: String,
-    /// `mine` for those that whoever looks may answer, by their groups.
+    /// `mine` for those that the user may answer, by their groups.
     whose: String,
     session: String,
     after: String,
@@ -100,7 +100,7 @@ impl Page {
     }
 }
 
-/// A question in the list.
+/// A request in the list.
 struct Row {
     question: Approval,
     risk: Option<RiskBadge>,
@@ -110,7 +110,7 @@ struct Row {
     state: &'static str,
 }
 
-/// How a risk is shown.
+/// Badge of a risk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RiskBadge {
     pub(super) text: &'static str,
@@ -126,7 +126,7 @@ pub(super) fn risk(question: &Approval) -> Option<RiskBadge> {
     }
 }
 
-/// What became of a question, as people say it.
+/// State of a request, in words.
 pub(super) fn state(question: &Approval) -> &'static str {
     match question.state() {
         ApprovalState::Approved => "approved",
@@ -180,7 +180,7 @@ async fn list(visitor: Visitor, Query(place): Query<ListQuery>) -> Result<Respon
     Ok(Html(html).into_response())
 }
 
-/// How many are open, as the link to this page tells it.
+/// Count of open requests, as the link to this page shows it.
 fn count(open: u64) -> String {
     match open {
         0 => String::new(),

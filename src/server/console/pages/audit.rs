@@ -1,4 +1,4 @@
-//! `/audit`: what people and systems did, and whether all of it is still there.
+//! `/audit`: the audit log, with chain verification.
 
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
@@ -23,7 +23,7 @@ struct Page {
     frame: Frame,
     entries: Vec<AuditEntry>,
     next: String,
-    /// What the chain came to, where that was asked.
+    /// Result of the chain verification, where it was asked for.
     verified: Option<VerifyAuditResponse>,
 }
 

@@ -1,4 +1,4 @@
-//! `/policy/backtests/{id}`: a policy that is tried on stored calls: how far it is, and what it came to.
+//! `/policy/backtests/{id}`: a backtest of a policy: its progress, and its result.
 
 use std::sync::Arc;
 
@@ -32,9 +32,9 @@ use callgate_proto::v1::{
 };
 
 const DAY_MS: i64 = 86_400_000;
-/// How far back calls are tried, in days.
+/// Choices of the span of tried calls, in days.
 pub(super) const DAYS: [(i64, &str); 4] = [(1, "last day"), (7, "last week"), (30, "last 30 days"), (365, "last year")];
-/// How many calls.
+/// Choices of the number of calls.
 pub(super) const CALLS: [u64; 4] = [1_000, 5_000, 20_000, 100_000];
 
 /// Makes htmx load the whole page again.
@@ -46,7 +46,7 @@ pub(super) fn router() -> Router<Console> {
         .route("/policy/backtests/{id}", get(show).post(cancel))
 }
 
-/// What a form says.
+/// The form of a new backtest.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wish {
@@ -79,7 +79,7 @@ impl Page {
     }
 }
 
-/// What becomes of calls, in words.
+/// The kind of change, in words.
 const fn kind(kind: BacktestChangeKind) -> words::StyledWord {
     let (class, text) = match kind {
         BacktestChangeKind::Unspecified => ("muted", "other"),
@@ -113,7 +113,7 @@ async fn begin(
     match console.jobs.begin(&visitor, request, timestamp(visitor.now)).await {
         Ok(id) => Ok(Redirect::to(&format!("/policy/backtests/{id}")).into_response()),
         Err(fault) if fault.is_unauthenticated() => Err(fault),
-        // Told beside what they had written.
+        // Shown beside the submitted text.
         Err(fault) => policy::refused(&console, &visitor, &form.text.replace("\r\n", "\n"), &form.hash, fault).await,
     }
 }
@@ -149,7 +149,7 @@ async fn show(
 ) -> Result<Response, PageError> {
     let page = Page::new(&visitor, console.jobs.find(&visitor, &id)?);
     match place.part.as_str() {
-        // It is over: there is more to see than how far it is.
+        // It has ended: the page has more than its progress.
         "standing" if page.running.is_none() => Ok([(HX_REFRESH, HeaderValue::from_static("true"))].into_response()),
         "standing" => Ok(Html(page.as_standing().render()?).into_response()),
         _ => Ok(Html(page.render()?).into_response()),

@@ -1,4 +1,4 @@
-//! What was before a question was asked: what its call tree did, and how its tool was called last.
+//! History before an approval request: the calls of its call tree, and the last call of its tool.
 
 use crate::console::{
     arguments::{self, Other},
@@ -11,7 +11,7 @@ use callgate_proto::v1::{
     session_service_client::SessionServiceClient,
 };
 
-/// Calls that are looked through.
+/// Limit of scanned calls.
 const LOOKED_AT: u32 = 100;
 /// Calls of the timeline.
 const TIMELINE: usize = 12;
@@ -23,13 +23,13 @@ const EFFECTS: usize = 20;
 pub(super) struct Before {
     /// The last calls of the call tree, the newest first; the call that waits among them.
     pub(super) timeline: Vec<CallEntry>,
-    /// What was changed, or looked at of the same thing, the newest first.
+    /// Calls that changed something or read the same resource, the newest first.
     pub(super) effects: Vec<CallEntry>,
-    /// There were calls that were not looked through.
+    /// There were calls that were not scanned.
     pub(super) has_more: bool,
-    /// The last call of the same tool, and what is other now.
+    /// The last call of the same tool, and the changes since.
     pub(super) similar: Option<Similar>,
-    /// The call as it stands: when its agent asked last, and what came of it.
+    /// The call as it stands: its last Evaluate, and its outcome.
     pub(super) call: Option<CallEntry>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Similar {
     pub(super) call: CallEntry,
     /// It is of another call tree.
     pub(super) is_elsewhere: bool,
-    /// What of the arguments is other, and how many are the same; none where they cannot be compared.
+    /// Changed arguments, and the count of equal ones; none where they cannot be compared.
     pub(super) other: Option<(Vec<Other>, usize)>,
 }
 
@@ -96,7 +96,7 @@ async fn similar(visitor: &Visitor, question: &Approval, calls: &[CallEntry]) ->
     Ok(Some(Similar { is_elsewhere: call.root_session_id != question.root_session_id, call, other }))
 }
 
-/// What came of a call, as people read it.
+/// Outcome of a call, in words.
 pub(super) fn outcome(call: &CallEntry) -> &'static str {
     match call.status() {
         OutcomeStatus::Success => "success",

@@ -1,4 +1,4 @@
-//! `/calls/{session}/{call}`: a call with everything that is stored of it, and why it was judged so.
+//! `/calls/{session}/{call}`: a call with all stored data, and the explanation of its decision.
 
 use askama::Template;
 use axum::{
@@ -31,7 +31,7 @@ use callgate_proto::v1::{
 
 /// Texts from this size on, in bytes, are folded.
 const LONG: usize = 2_000;
-/// A call's arguments and answer, its rows with them again, and what was judged and reported.
+/// A call's arguments and answer, its rows with them again, and its judgements and reports.
 const MESSAGE_MAX: usize = 64 << 20;
 
 pub(super) fn router() -> Router<Console> {
@@ -58,7 +58,7 @@ struct Page {
     form: Settling,
 }
 
-/// The part that is asked for when somebody wants to know of each rule.
+/// The part with the explanation of each rule, loaded on demand.
 #[derive(Template)]
 #[template(path = "call.html", block = "rules")]
 struct Rules {
@@ -69,7 +69,7 @@ struct Rules {
 struct Judged {
     judgement: Judgement,
     decision: StyledWord,
-    /// What the policy would have decided, where that is something else.
+    /// The policy's decision in shadow mode, where it differs.
     would: Option<StyledWord>,
     notes: Vec<Note>,
 }
@@ -79,7 +79,7 @@ struct Reported {
     outcome: Option<StyledWord>,
     failure: String,
     took: String,
-    /// What was advised.
+    /// Advice on a retry.
     advice: String,
 }
 
@@ -110,7 +110,7 @@ impl Page {
         text.len() > LONG
     }
 
-    /// What a person did, in words.
+    /// Action of a person, in words.
     fn did(&self, answer: &CallAnswer) -> &'static str {
         match (answer.kind.as_str(), answer.approved) {
             ("answered", _) if answer.edited => "approved other arguments; this call does not run",
@@ -127,7 +127,7 @@ impl Page {
 
 /// JSON with a line a member; anything else as it is.
 pub(super) fn pretty(text: &str) -> String {
-    // Numbers keep their digits: what is shown has to be what is stored.
+    // Numbers keep their digits, exactly as they are stored.
     let value = serde_json::from_str::<Box<serde_json::value::RawValue>>(text);
     match value {
         Ok(_) => indented(text),
@@ -251,7 +251,7 @@ async fn page(
     Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(page.render()?)).into_response())
 }
 
-/// What came of a call, as a form says it.
+/// The form of an outcome.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Settling {

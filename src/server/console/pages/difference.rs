@@ -1,4 +1,4 @@
-//! `/policy/difference`: what is other in one version of the policy than in another, key by key.
+//! `/policy/difference`: the changes between two versions of the policy, key by key.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct ChangedKey {
     pub(super) after: String,
 }
 
-/// What is other in `after`; nothing where one of them cannot be read.
+/// Keys that differ in `after`; none where one of the texts cannot be read.
 pub(super) fn difference(before: &str, after: &str) -> Vec<ChangedKey> {
     let read = |text: &str| if text.trim().is_empty() { Ok(BTreeMap::new()) } else { keys(text) };
     let (Ok(before), Ok(after)) = (read(before), read(after)) else { return Vec::new() };
@@ -54,7 +54,7 @@ struct Page {
 }
 
 impl Page {
-    /// The fields of the form: name, label, and what is chosen.
+    /// The fields of the form: name, label, and choice.
     fn choices(&self) -> [(&'static str, &'static str, &str); 2] {
         [("from", "Before", &self.from), ("to", "After", &self.to)]
     }

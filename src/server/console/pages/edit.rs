@@ -1,4 +1,4 @@
-//! A yes to other arguments than those that were asked about: the form, and what is confirmed.
+//! Approval with edited arguments: the form, and its confirmation.
 
 use std::fmt::Write as _;
 
@@ -14,18 +14,18 @@ use callgate_proto::v1::{Approval, ApprovalState};
 /// Fields that are named.
 const NAMED_MAX: usize = 20;
 
-/// Arguments that somebody chose, held against those that were asked about.
+/// Edited arguments, compared with the call's own.
 pub(super) struct Chosen {
     pub(super) json: String,
     pub(super) digest: String,
-    /// What is other, and how many are the same; none where they cannot be compared.
+    /// Changed arguments, and the count of equal ones; none where they cannot be compared.
     pub(super) other: Option<(Vec<Other>, usize)>,
     /// All of them.
     pub(super) tree: String,
 }
 
 impl Chosen {
-    /// What was chosen in the place of what a question asks; none where nothing was.
+    /// The edited arguments of a request; none where it has none.
     pub(super) fn of(question: &Approval) -> Option<Self> {
         (!question.edited_args_digest.is_empty()).then(|| Self {
             json: question.edited_arguments_json.clone(),
@@ -36,7 +36,7 @@ impl Chosen {
     }
 }
 
-/// Why the arguments of a question cannot be edited in a page.
+/// Reason why the arguments of a request cannot be edited in a page.
 pub(super) fn hidden(question: &Approval) -> Option<String> {
     if question.state() != ApprovalState::Pending {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn hidden(question: &Approval) -> Option<String> {
     }
 }
 
-/// Arguments as they are edited: a member a line, and what is not seen as its escape.
+/// Arguments for the editor: a member a line, with invisible characters escaped.
 pub(super) fn editable(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for char in pretty(text).chars() {

@@ -1,6 +1,6 @@
 //! `/sign-in/with/{issuer}` and `/sign-in/callback`: sign-in by an issuer of tokens (OpenID Connect, the authorization
-//! code with PKCE, RFC 7636). What comes of it is the issuer's ID token, shown with each request from then on like any
-//! other: whose it is says the mapping of `--auth`, and the session ends with it.
+//! code with PKCE, RFC 7636). It results in the issuer's ID token, presented with each request from then on like any
+//! other: the mapping of `--auth` gives its identity, and the session ends with it.
 
 use askama::Template;
 use axum::{
@@ -42,7 +42,7 @@ pub(super) fn all(console: &Console) -> Vec<(usize, String)> {
     issuers.filter_map(|(at, issuer)| Some((at, issuer.sign_in?.label))).collect()
 }
 
-/// What an issuer says of itself (OpenID Connect Discovery 1.0).
+/// Metadata of an issuer (OpenID Connect Discovery 1.0).
 #[derive(Deserialize)]
 struct Endpoints {
     issuer: String,
@@ -75,8 +75,8 @@ async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, PageError
     Ok(found)
 }
 
-/// May who is at this URL name that endpoint? Who is elsewhere has nothing to say to what listens on this machine, and
-/// nobody is led to a page in the clear.
+/// May a host at this URL name that endpoint? A remote host may name no endpoint of this machine, and no user is
+/// redirected to a page without TLS.
 fn is_for(url: &str, endpoint: &str) -> bool {
     let here = |url: &Url| url.host().is_some_and(|host| outgoing::is_here(&host));
     let (Ok(url), Ok(endpoint)) = (Url::parse(url), Url::parse(endpoint)) else { return false };
@@ -98,7 +98,7 @@ struct Next {
     next: String,
 }
 
-/// Leads to the issuer. What it is to come back with is made of a secret that the browser keeps meanwhile.
+/// Redirects to the issuer. The state to return with is derived from a secret that the browser keeps meanwhile.
 async fn leave(
     State(console): State<Console>,
     Led(shown): Led,
@@ -125,15 +125,15 @@ async fn leave(
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to.as_str())).into_response())
 }
 
-/// Whoever asks an issuer often is told to wait: it is asked before anybody is known.
+/// Limits the rate of sign-ins by an issuer: requests to it need no identity.
 fn may_sign_in(console: &Console, shown: &BrowserCredential) -> Result<(), PageError> {
     let from = shown.peer.as_ref().and_then(|peer| peer.from(&shown.headers));
     let message = "too many sign-ins came from your address: try again in a minute, or sign in with a token";
     console.identities.may_sign_in(from).map_err(|_| PageError::new(StatusCode::TOO_MANY_REQUESTS, message))
 }
 
-/// What the issuer leads back with, made of when that was begun: a browser that keeps that for longer than it was told
-/// comes too late.
+/// The `state` parameter, derived from the start of the sign-in: a browser that keeps its cookie for longer than it
+/// should comes too late.
 fn state(secret: &Secret, begun: Timestamp) -> String {
     secret.text(format!("state {}", begun.as_millis()).as_bytes())
 }
@@ -143,14 +143,14 @@ fn challenge(secret: &Secret) -> String {
     session::text(&sha2::Sha256::digest(secret.text(b"verifier").as_bytes()))
 }
 
-/// What the issuer leads back with.
+/// Parameters of the issuer's redirect.
 #[derive(Deserialize)]
 struct Back {
     #[serde(default)]
     code: String,
     #[serde(default)]
     state: String,
-    /// Who leads back, where the issuer says so (RFC 9207).
+    /// The issuer that redirects, where it names itself (RFC 9207).
     iss: Option<String>,
     #[serde(default)]
     error: String,
@@ -163,15 +163,15 @@ struct Tokens {
     id_token: String,
 }
 
-/// A page that goes on by itself: the cookie of a session goes with what a page of ours leads to, and not with what
-/// the issuer's does.
+/// A page that redirects by itself: browsers send the cookie of a session on navigation from our own page, and not from
+/// the issuer's.
 #[derive(Template)]
 #[template(path = "signed_in.html")]
 struct Page {
     next: String,
 }
 
-/// Somebody whom an issuer has led here.
+/// A browser during sign-in by an issuer.
 struct Led(BrowserCredential);
 
 impl FromRequestParts<Console> for Led {
@@ -196,7 +196,7 @@ async fn back(
         return Err(again());
     }
     let (issuer, way) = issuer(&console, place)?;
-    // What another issuer has led here is not shown to this one.
+    // A redirect by another issuer is not presented to this one.
     if back.iss.is_some_and(|iss| iss != issuer.issuer) {
         return Err(again());
     }

@@ -1,4 +1,4 @@
-//! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait.
+//! `/learning`: the outcomes of retries, and `/learning/{tool}/{kind}`: one curve of chance against wait.
 
 use std::cmp::Ordering;
 
@@ -32,7 +32,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list)).route("/learning/{tool}/{kind}", get(one))
 }
 
-/// A profile, and how it is told.
+/// A profile as a row of the list.
 struct Row {
     profile: RetryProfile,
     kind: String,
@@ -67,7 +67,7 @@ impl Row {
         }
     }
 
-    /// What holds without evidence.
+    /// The prior, in words.
     fn flag(&self) -> String {
         match self.profile.hint {
             Some(true) => format!("retryable, by the policy ({})", filters::share(self.profile.prior)),
@@ -102,7 +102,7 @@ fn seconds(wait: Option<&Duration>) -> String {
     format!("{}", seconds.max(0.1))
 }
 
-/// Where a call is shown.
+/// The list of retry profiles.
 #[derive(Template)]
 #[template(path = "learning.html")]
 struct List {
@@ -111,7 +111,7 @@ struct List {
     next: String,
     tool: String,
     kinds: Vec<(String, String)>,
-    /// The kind of failure that is asked for, by its name in the contract.
+    /// The requested kind of failure, by its name in the contract.
     kind: String,
     history: History,
 }
@@ -170,7 +170,7 @@ struct One {
     history: History,
 }
 
-/// How many attempts are told apart on a page.
+/// Attempts with a row of their own on a page.
 const ATTEMPTS: u32 = 3;
 
 async fn one(

@@ -28,10 +28,10 @@ use axum::Router;
 use super::{Console, frame::NavigationLink};
 use callgate_proto::v1::Role;
 
-/// Who looks after what agents do.
+/// Roles of people who supervise agents.
 const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
-/// Where one can go, in this order.
+/// Links of the navigation, in this order.
 pub(super) const LINKS: [NavigationLink; 8] = [
     NavigationLink { path: now::PATH, text: "Overview", key: 'o', roles: now::ROLES },
     NavigationLink { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },

@@ -1,5 +1,5 @@
-//! `/`: how the fleet is right now, whether that is bad, and where one does something about it. Whoever may not see it
-//! is led to the first page that they may.
+//! `/`: the overview of the fleet: its present state, its severity, and links to act. A user who may not see it is
+//! redirected to the first page that they may.
 
 mod cards;
 mod charts;
@@ -34,7 +34,7 @@ use callgate_proto::{
 /// Its link.
 pub(super) const PATH: &str = "/";
 
-/// Who sees it.
+/// Roles that see it.
 pub(super) const ROLES: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
 pub(super) fn router() -> Router<Console> {
@@ -48,7 +48,7 @@ struct Page {
     now: Now,
 }
 
-/// The part that is asked for again each second.
+/// The part that is refreshed each second.
 #[derive(Template)]
 #[template(path = "now.html", block = "live")]
 struct Part {
@@ -56,11 +56,11 @@ struct Part {
 }
 
 struct Now {
-    /// Why nothing is known, where nothing is.
+    /// Reason why nothing is known, where nothing is.
     problem: Option<String>,
-    /// What needs somebody, in a sentence; none where nothing does.
+    /// Items that need attention, a sentence each.
     needs: Vec<String>,
-    /// What is worth a look, and can wait.
+    /// Items that are worth a look, and can wait.
     looks: Vec<String>,
     cards: Vec<Card>,
     hour: Hour,
@@ -109,7 +109,7 @@ async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -
     let is_part = asked.part == "live";
     let visitor = match visitor {
         Ok(visitor) => visitor,
-        // The page is there already, and of somebody who was known a second ago: it stays, says so, and asks again.
+        // The page is loaded already, and its user was known a second ago: it stays, shows the error, and polls again.
         Err(PageError::Told { code: StatusCode::SERVICE_UNAVAILABLE, message, .. }) if is_part => {
             return Ok(Html(Part { now: Now::unknown(&message) }.render()?).into_response());
         }
@@ -125,7 +125,7 @@ async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -
     let fleet = FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await;
     let now = match fleet {
         Ok(fleet) => Now::of(&frame, fleet.into_inner().fleet.unwrap_or_default()),
-        // In the night it matters more than anything that this is told, and asked again.
+        // An outage at night has to be visible on the page, which polls again.
         Err(status) if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted) => {
             Now::unknown(status.message())
         }

@@ -1,4 +1,4 @@
-//! `/policy`: the policy that judges, its history, and another text: checked, tried on stored calls, and activated.
+//! `/policy`: the active policy, its history, and another text: checked, tried on stored calls, and activated.
 
 use askama::Template;
 use axum::{
@@ -48,7 +48,7 @@ struct Page {
     revisions: Vec<PolicyRevision>,
     next: String,
     active: String,
-    /// The active revision, which an exchange is held against.
+    /// The active revision, with which a change is compared.
     revision: u64,
     /// May they exchange it?
     is_admin: bool,
@@ -58,7 +58,7 @@ struct Page {
     difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),
     checked: Option<Checked>,
-    /// Why what they wanted was not done.
+    /// Reason why the action failed.
     fault: Option<String>,
     note: String,
 }
@@ -77,7 +77,7 @@ struct Checked {
     found: CheckPolicyResponse,
 }
 
-/// What stands on the page beside what is stored.
+/// State of the page beside the stored policies.
 #[derive(Default)]
 struct Told {
     checked: Option<Checked>,
@@ -90,7 +90,7 @@ struct Told {
 struct Wanted {
     hash: String,
     after: String,
-    /// A backtest whose text is looked at again.
+    /// A backtest with the text to show again.
     r#try: String,
 }
 
@@ -152,7 +152,7 @@ async fn checked(visitor: &Visitor, text: String) -> Result<Checked, PageError> 
     Ok(Checked { text, found })
 }
 
-/// The page where somebody is who wanted to do something with a text, or with a stored policy, and could not.
+/// The page after a refused action on a text, or on a stored policy.
 pub(super) async fn refused(
     console: &Console,
     visitor: &Visitor,
@@ -164,7 +164,7 @@ pub(super) async fn refused(
     page(console, visitor, Wanted { hash: hash.to_owned(), ..Wanted::default() }, told).await
 }
 
-/// What they had written, checked; one that cannot be checked is kept as it is.
+/// The submitted text, checked; one that cannot be checked is kept as it is.
 async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, PageError> {
     if text.is_empty() {
         return Ok(None);
@@ -176,7 +176,7 @@ async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, PageErro
     })
 }
 
-/// What a form of this page wants.
+/// A form of this page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wish {
@@ -229,13 +229,13 @@ async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), PageErr
     Ok(())
 }
 
-/// The revision that was active when the form was made: who exchanges another one has not seen what they exchange.
+/// The revision that was active when the form was rendered: a change of another one would be unseen.
 pub(super) fn seen(revision: &str) -> Result<u64, PageError> {
     revision.parse().map_err(|_| PageError::field("revision: must be a whole number"))
 }
 
 impl Checked {
-    /// Its lines, each with what is wrong there, and how bad that is.
+    /// Its lines, each with its problem and severity.
     fn lines(&self) -> Vec<(u64, &str, Option<&'static str>)> {
         let worst = |at: u64| {
             let here = self.found.problems.iter().filter(|problem| problem.line == at);
@@ -248,7 +248,7 @@ impl Checked {
         (1..).zip(self.text.lines()).map(|(at, text)| (at, text, worst(at))).collect()
     }
 
-    /// What becomes of tools that it does not list.
+    /// Its decision on unlisted tools.
     fn unlisted(&self) -> Option<&'static str> {
         Some(match self.found.unlisted_tools() {
             UnlistedToolsDecision::Unspecified => return None,

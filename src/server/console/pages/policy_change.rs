@@ -1,4 +1,5 @@
-//! `/policy/activate` and `/policy/rollback`: what it would change, and then the exchange itself, by whoever is sure.
+//! `/policy/activate` and `/policy/rollback`: the changes that it would make, and then the change itself, on
+//! confirmation.
 
 use askama::Template;
 use axum::{
@@ -30,7 +31,7 @@ pub(super) fn router() -> Router<Console> {
         .route("/policy/activate", activate.post(activate_one))
 }
 
-/// What a form says.
+/// A form of this page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wish {
@@ -40,7 +41,7 @@ struct Wish {
     revision: String,
 }
 
-/// Why it was not done, and what they had written.
+/// A refused change, with its error and note.
 #[derive(Default)]
 struct Refused {
     fault: Option<(StatusCode, String)>,
@@ -54,9 +55,9 @@ struct Page {
     is_rollback: bool,
     is_admin: bool,
     hash: String,
-    /// When it was active last.
+    /// Its last activation.
     last: Option<PolicyRevision>,
-    /// The active revision, which the exchange is held against.
+    /// The active revision, with which the change is compared.
     revision: u64,
     difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),
@@ -64,7 +65,7 @@ struct Page {
     note: String,
 }
 
-/// What would be exchanged, as it stands now. Without a hash: by the one before.
+/// The page that asks for confirmation, by the present state. Without a hash it is a rollback.
 async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result<Response, PageError> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
     let active = policies.get_policy(GetPolicyRequest::default()).await?.into_inner();
@@ -110,7 +111,7 @@ async fn roll_back(FormPost { visitor, form }: FormPost<Wish>) -> Result<Respons
     told(visitor, None, form.note, done).await
 }
 
-/// Where it was refused, the page as it stands now, with why and what they had written.
+/// Redirects after a change; a refused one gets the present page, with its error and note.
 async fn told(
     visitor: Visitor,
     hash: Option<String>,

@@ -1,4 +1,4 @@
-//! Raising a budget of a session: what may be raised, and how much more is asked for.
+//! Raising a budget of a session: the choice of budgets, and the amount.
 
 use super::super::{fault::PageError, words};
 use callgate_core::domain::budget::micros;
@@ -29,7 +29,7 @@ pub(super) fn choices(budgets: &[BudgetLeft]) -> Vec<RaisableBudget> {
     own.into_iter().map(choice).collect()
 }
 
-/// What an amount of it is typed in, where that is not plain.
+/// Unit of a typed amount, where it is not plain.
 const fn unit(dimension: BudgetDimension) -> &'static str {
     match dimension {
         BudgetDimension::CostMicros => ", in US dollars",
@@ -38,7 +38,7 @@ const fn unit(dimension: BudgetDimension) -> &'static str {
     }
 }
 
-/// What the form asks for.
+/// The request of the form.
 pub(super) fn request(
     session: &str,
     budget: &str,

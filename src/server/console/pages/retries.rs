@@ -1,4 +1,4 @@
-//! What retries came to, as a part of the pages of learning: over time, beside what was predicted, and what they cost.
+//! Retry history, a part of the pages of learning: over time, beside the predicted chances, and the cost of retries.
 
 use askama::{Template, filters::HtmlSafe};
 use prost_types::Timestamp;
@@ -34,7 +34,7 @@ fn seconds_of(at: Option<&Timestamp>) -> i64 {
     at.map_or(0, |at| at.seconds)
 }
 
-/// What is told of retries.
+/// The retry history of a page.
 #[derive(Template)]
 #[template(path = "retries.html")]
 pub(super) struct History {

@@ -1,4 +1,4 @@
-//! `/sessions/{id}`: a session with its sub-agents as a timeline, what it may still do, and what can be done about it.
+//! `/sessions/{id}`: a session with its child sessions as a timeline, its budgets, and the actions on it.
 
 use askama::Template;
 use axum::{
@@ -37,7 +37,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route("/sessions/{id}", get(show).post(change))
 }
 
-/// Where the page of a session is.
+/// Path of a session's page.
 pub(super) fn path(session: &str) -> String {
     format!("/sessions/{}", encode_segment(session))
 }
@@ -81,12 +81,12 @@ struct Page {
     form: Change,
 }
 
-/// What is left of a limit.
+/// A remaining budget.
 struct Budget {
     name: String,
     used: String,
     limit: String,
-    /// What of the limit was given beyond the policy's; empty: nothing.
+    /// Amount of the limit beyond the policy's; empty: none.
     extra: String,
     percent: u64,
     class: &'static str,
@@ -114,7 +114,7 @@ fn share(used: u64, limit: u64) -> u64 {
     used.saturating_mul(100).checked_div(limit).unwrap_or(100)
 }
 
-/// The use of the session's own budgets over its last steps, in percent: made backwards from what is used now.
+/// The use of the session's own budgets over its last steps, in percent: computed backwards from the present use.
 #[derive(Default)]
 struct Chart {
     names: Vec<String>,
@@ -146,7 +146,7 @@ impl Chart {
     }
 }
 
-/// What one call used of a budget; none for those that calls do not add up to.
+/// Use of a budget by one call; none for budgets that are no sum over calls.
 fn spent(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
     Some(match dimension {
         BudgetDimension::Steps => |_| 1,
@@ -181,7 +181,7 @@ async fn page(
         if is_part {
             return Ok(now.state.clone());
         }
-        // What is watched may be half a second old, and who looks may just have changed something.
+        // The watched state may be half a second old, and the user may just have changed something.
         let asked = GetSessionStateRequest { session_id: id.clone(), ..GetSessionStateRequest::default() };
         let mut gate = GateServiceClient::new(visitor.calls.clone());
         gate.get_session_state(asked).await.map(|found| found.into_inner().state)
@@ -244,7 +244,7 @@ async fn page(
     Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
 }
 
-/// Open questions of the session, and of those whose calls are shown.
+/// Open requests of the session, and of sessions whose calls are shown.
 async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<Vec<Approval>, PageError> {
     let waits = |call: &&CallEntry| call.decision() == Decision::Ask;
     let mut asking: Vec<&str> = calls.iter().filter(waits).map(|call| call.session_id.as_str()).chain([id]).collect();
@@ -260,7 +260,7 @@ async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<V
     Ok(questions)
 }
 
-/// What stops it, or some of the calls that are shown.
+/// Halts of the session, or of some of its shown calls.
 async fn halts(
     mut sessions: SessionServiceClient<Insider>,
     (agents, calls): (&[String], &[CallEntry]),
@@ -277,7 +277,7 @@ async fn halts(
     Ok(all.into_iter().filter(stops).map(ActiveHalt::new).collect())
 }
 
-/// What a form of this page wants.
+/// A form of this page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Change {

@@ -1,4 +1,4 @@
-//! `/sessions`: what agents do, found by what happened in it; and what is halted.
+//! `/sessions`: the sessions of agents, searched by their calls; and the halts.
 
 use askama::Template;
 use axum::{
@@ -34,7 +34,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list).post(stop))
 }
 
-/// What is looked for, as the address of the page says it.
+/// Search by the parameters of the page's address.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Search {
@@ -53,7 +53,7 @@ struct Search {
     part: String,
 }
 
-/// Words of a form, and what they stand for.
+/// Words of a form, with their values.
 const DECISIONS: [(&str, Decision); 6] = [
     ("ALLOW", Decision::Allow),
     ("ASK", Decision::Ask),
@@ -148,9 +148,9 @@ struct Page {
     frame: Frame,
     search: Search,
     rows: Vec<Row>,
-    /// Where the next page is; empty after the last one.
+    /// Path of the next page; empty after the last one.
     next: String,
-    /// Since when everything was looked through; none where all was.
+    /// Start of the scanned time; none where all was scanned.
     since: Option<Timestamp>,
     is_sealed: bool,
     /// The page without a filter, which keeps itself up to date.
@@ -181,7 +181,7 @@ impl ActiveHalt {
     }
 }
 
-/// What has been done, by the word for it in an address.
+/// Message for a done action, by its word in an address.
 pub(super) fn done(word: &str) -> &'static str {
     match word {
         "halted-unknown" => "Halted. No session of this name has made a call yet: check the name.",
@@ -243,7 +243,7 @@ async fn page(
     Ok((fault.map_or(http::StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
 }
 
-/// What a form about halts says.
+/// A form about halts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Halting {
@@ -261,12 +261,12 @@ impl Halting {
         let (name, reason) = (self.name.trim().to_owned(), self.reason.trim().to_owned());
         let mut sessions = SessionServiceClient::new(visitor.calls.clone());
         match self.what.as_str() {
-            // Everybody who is stopped reads it.
+            // Every halted agent reads it.
             "halt" if reason.is_empty() => Err(PageError::field("reason: required; models and users get it")),
             "halt" => {
                 let what = HaltRequest { scope, name: name.clone(), reason };
                 sessions.halt(what).await?;
-                // A name that is misspelt stops nothing, and whoever pulls the switch should know.
+                // A misspelt name halts nothing, and the operator should know.
                 let asked = GetSessionStateRequest { session_id: name, last_calls: 1, summary_tokens: 0 };
                 let mut gate = GateServiceClient::new(visitor.calls.clone());
                 let is_unknown = scope == HaltScope::Session as i32
@@ -293,7 +293,7 @@ async fn stop(FormPost { visitor, form }: FormPost<Halting>) -> Result<Response,
     }
 }
 
-/// What can be halted, by its code.
+/// Scopes of a halt, by their code.
 const SCOPES: [(i32, &str); 4] = [
     (HaltScope::Session as i32, "a session, with its sub-agents"),
     (HaltScope::Agent as i32, "an agent, in every session"),

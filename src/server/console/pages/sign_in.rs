@@ -31,9 +31,9 @@ struct Page<'a> {
     next: &'a str,
     message: Option<&'a str>,
     wants_credentials: bool,
-    /// Whose the certificate of this connection is, if it has one that says who they are.
+    /// Name by the certificate of this connection, if it has one that is mapped.
     certificate: Option<&'a str>,
-    /// By whom one can sign in, with their places.
+    /// Issuers for sign-in, with their places.
     issuers: Vec<(usize, String)>,
 }
 
@@ -41,10 +41,10 @@ struct Page<'a> {
 struct Way {
     #[serde(default)]
     next: String,
-    /// A form was sent when nobody was signed in any more.
+    /// A form was sent after the end of the session.
     #[serde(default)]
     unsent: String,
-    /// Somebody who is signed in wants to be so as somebody else.
+    /// A signed-in user wants to sign in as another one.
     #[serde(default)]
     anew: String,
 }
@@ -55,7 +55,7 @@ impl Way {
     }
 }
 
-/// Who asks, before they are signed in.
+/// A browser's request before sign-in.
 struct Stranger(BrowserCredential);
 
 impl FromRequestParts<Console> for Stranger {
@@ -68,8 +68,8 @@ impl FromRequestParts<Console> for Stranger {
     }
 }
 
-/// Where nobody needs a credential, a page of somebody else's whose name leads to this machine could sign itself in: so
-/// the browser has to have asked for this machine by a name of its own.
+/// Guard against DNS rebinding. Where no credential is needed, a foreign page whose name resolves to this machine could
+/// sign itself in: so the request has to name this machine by a name of its own.
 fn is_by_its_name(shown: &BrowserCredential) -> Result<(), PageError> {
     let is_open = shown.peer.as_ref().is_some_and(|peer| !peer.is_public && peer.address.is_some());
     if !is_open || names_this_machine(&shown.headers) {
@@ -164,7 +164,7 @@ async fn sign_in(
         }
     };
     let secret = session::begin(&console.identities, &showed, &known).await?;
-    // The browser forgets who was signed in before, so nobody shall be by what it kept.
+    // The browser drops the cookie of the session before, so that session ends too.
     if let Ok(Some(before)) = before
         && let Err(error) = session::end(&console.identities, &before.secret, &before.known).await
     {

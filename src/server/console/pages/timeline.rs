@@ -7,7 +7,7 @@ use callgate_proto::v1::{CallEntry, Decision, Finding, FollowUpKind};
 pub(super) struct Segment {
     pub(super) session: String,
     pub(super) agent: String,
-    /// For the indent; what is deeper stands as deep as the deepest.
+    /// Depth of the indent, at most `DEPTH_MAX`.
     pub(super) depth: u32,
     pub(super) turns: Vec<Vec<Step>>,
 }
@@ -26,7 +26,7 @@ pub(super) struct Step {
     pub(super) follows: Option<(String, String, String)>,
 }
 
-/// What a rule found.
+/// Finding of a rule.
 pub(super) struct Note {
     pub(super) rule: String,
     pub(super) word: StyledWord,
@@ -40,7 +40,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// How bad it is: of a loop by its level, which a permit does not tell.
+    /// Its severity: of a loop by its level, which a permit does not have.
     pub(super) fn class(&self) -> &'static str {
         self.level.unwrap_or(self.word).class
     }
@@ -49,13 +49,13 @@ impl Note {
 /// The deepest indent.
 const DEPTH_MAX: u32 = 6;
 
-/// Where the page of a call is.
+/// Path of a call's page.
 pub(super) fn path(session: &str, call_id: &str) -> String {
     let session = super::session::path(session).replacen("/sessions/", "/calls/", 1);
     format!("{session}/{}", super::session::encode_segment(call_id))
 }
 
-/// What the rules had to say, in their order.
+/// Findings of the rules, in their order.
 pub(super) fn notes(findings: &[Finding], decision: Decision, rule: &str, reason: &str) -> Vec<Note> {
     let mut is_open = true;
     let note = |finding: &Finding| {

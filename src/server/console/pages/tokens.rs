@@ -1,4 +1,4 @@
-//! `/tokens`: who may call, by API tokens.
+//! `/tokens`: API tokens: list, creation, rotation and revocation.
 
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
@@ -18,7 +18,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list).post(change))
 }
 
-/// Each role as people write it, and what it lets its holder do, in the order in which a form offers them.
+/// Each role in words, with its permissions, in the order of the form.
 const ROLES: [(Role, &str, &str); 5] = [
     (Role::Agent, "agent", "evaluates and reports calls, for agents"),
     (Role::Approver, "approver", "answers approval requests"),
@@ -37,7 +37,7 @@ struct Page {
     made: Option<(Row, String)>,
     done: Option<String>,
     fault: Option<String>,
-    /// What the form for a new one had in it, where it was refused.
+    /// Content of the form for a new one that was refused.
     form: Change,
     roles: [(Role, &'static str, &'static str); 5],
 }
@@ -45,9 +45,9 @@ struct Page {
 struct Row {
     token: Token,
     roles: Vec<&'static str>,
-    /// It lets nobody in any more.
+    /// It is not valid any more.
     has_ended: bool,
-    /// For how long one in its place holds; none for ever.
+    /// Lifetime of a replacement; none for ever.
     days: Option<i64>,
 }
 
@@ -68,7 +68,7 @@ struct Place {
     after: String,
 }
 
-/// What a form of this page wants.
+/// A form of this page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Change {
@@ -97,7 +97,7 @@ impl Change {
         given.map(|((role, ..), _)| *role).collect()
     }
 
-    /// For how long; none for ever.
+    /// Lifetime; none for ever.
     fn ttl(&self) -> Result<Option<Duration>, PageError> {
         if self.days.trim().is_empty() {
             return Ok(None);
@@ -111,7 +111,7 @@ async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<Strin
     page(&visitor, place.after, Told::default()).await
 }
 
-/// What a page tells beside its list.
+/// Messages of the page beside its list.
 #[derive(Default)]
 struct Told {
     made: Option<(Token, String)>,
@@ -120,7 +120,7 @@ struct Told {
     form: Change,
 }
 
-/// The answer is the page itself: a new token is told once, and nowhere kept.
+/// The answer is the page itself: a new token is shown once, and not stored.
 async fn change(FormPost { visitor, form }: FormPost<Change>) -> Result<Html<String>, PageError> {
     let told = match made(&visitor, &form).await {
         Ok(told) => told,

@@ -1,4 +1,4 @@
-//! `/tools`: which tools are in trouble now, and how well tools suit agents.
+//! `/tools`: tools in trouble now, and the report of tool quality.
 
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
@@ -45,9 +45,9 @@ struct Page {
     now: Present,
 }
 
-/// What is asked for again each second.
+/// The part that is refreshed each second.
 struct Present {
-    /// Why it is not known, where it is not.
+    /// Reason why it is not known, where it is not.
     problem: Option<String>,
     troubles: Vec<TroubleRow>,
 }

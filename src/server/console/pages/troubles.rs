@@ -1,4 +1,4 @@
-//! Tools that are left alone, are being tried out after that, or keep failing, as pages tell of them.
+//! Tools with an open or half-open circuit breaker, or with lasting failures, as pages show them.
 
 use super::now::{encoded, link, one_or_many, span};
 use crate::console::frame::Frame;

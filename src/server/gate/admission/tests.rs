@@ -1,4 +1,4 @@
-//! Who is let in, who waits, and who is told at once.
+//! Tests of admission control: admit, queue, shed.
 
 use tokio::task::JoinHandle;
 

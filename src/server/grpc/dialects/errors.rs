@@ -1,4 +1,4 @@
-//! Errors as the Connect protocol tells them: a status of HTTP, and code, message and details in JSON.
+//! Errors of the Connect protocol: an HTTP status, and code, message and details in JSON.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use http::{HeaderValue, header};

@@ -15,7 +15,7 @@ use callgate_proto::v1;
 #[derive(Debug, Clone)]
 pub(super) struct MethodMessages(Arc<BTreeMap<String, Method>>);
 
-/// What a method takes and gives.
+/// Message types of a method's request and response.
 #[derive(Debug, Clone)]
 pub(super) struct Method {
     takes: MessageDescriptor,
@@ -54,7 +54,7 @@ impl Method {
     /// A request in JSON as bytes of protobuf. An empty body is an empty request.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` naming what is wrong and where; a field that the contract does not know is.
+    /// `INVALID_ARGUMENT` with the fault and its position; a field outside the contract is one.
     pub(super) fn request(&self, json: &[u8]) -> Result<Vec<u8>, Status> {
         let json = if json.iter().all(u8::is_ascii_whitespace) { b"{}" } else { json };
         let mut text = serde_json::Deserializer::from_slice(json);
@@ -68,7 +68,7 @@ impl Method {
     /// An answer in JSON.
     ///
     /// # Errors
-    /// What cannot be told as JSON.
+    /// A message without a form in JSON.
     pub(super) fn answer(&self, bytes: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let message = DynamicMessage::decode(self.gives.clone(), bytes)?;
         let mut json = Vec::with_capacity(2 * bytes.len());

@@ -1,6 +1,6 @@
 //! The unary JSON and protobuf of the Connect protocol (`POST /callgate.v1.GateService/Evaluate`, `application/json`).
-//! Each request becomes one of gRPC before anybody looks at who asks, so that credentials, roles, limits, deadlines and
-//! errors are those of gRPC.
+//! Each request becomes one of gRPC before authentication, so that credentials, roles, limits, deadlines and errors are
+//! those of gRPC.
 
 mod errors;
 mod messages;
@@ -60,7 +60,7 @@ impl Dialects {
             (Some(method), Some(encoding)) if is_post => {
                 Box::pin(unary::answered(self.services.clone(), request, method, encoding))
             }
-            // What any page of a browser may send without asking is no call: it is not read.
+            // A request that any page may send without a preflight is no call: it is not read.
             (Some(_), _) => Box::pin(ready(Ok(no_call(is_post)))),
             (None, _) => self.services.observe(request),
         }

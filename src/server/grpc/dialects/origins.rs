@@ -1,5 +1,5 @@
-//! Pages in browsers: those of listed origins may ask; those of others may not, by whatever name they found the server.
-//! A page that has a name of its own point to this machine is of no listed origin, and of no loopback.
+//! Origins of pages in browsers: listed ones are allowed, others are rejected, by whatever name they found the server.
+//! A page that has a name of its own resolve to this machine is of no listed origin, and of no loopback.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use url::{Host, Url};
 
-/// How long a browser may remember what it was told.
+/// Time for which a browser may cache a preflight response.
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
-/// What a page may send.
+/// Request headers that a page may send.
 const SENT: [HeaderName; 7] = [
     header::CONTENT_TYPE,
     header::AUTHORIZATION,
@@ -19,7 +19,7 @@ const SENT: [HeaderName; 7] = [
     HeaderName::from_static("grpc-timeout"),
     HeaderName::from_static("x-user-agent"),
 ];
-/// What a page may read.
+/// Response headers that a page may read.
 const READ: [HeaderName; 4] = [
     HeaderName::from_static("grpc-status"),
     HeaderName::from_static("grpc-message"),
@@ -31,7 +31,7 @@ const READ: [HeaderName; 4] = [
 #[derive(Debug, Clone)]
 pub(super) struct Origins {
     listed: Vec<HeaderValue>,
-    /// What tells browsers so.
+    /// The CORS layer for listed origins.
     pub(super) layer: CorsLayer,
 }
 
@@ -46,7 +46,7 @@ impl Origins {
         Self { listed: listed.to_vec(), layer }
     }
 
-    /// Whether a page asks; none for whoever is no page.
+    /// Origin of the requesting page; none without a page.
     pub(super) fn asks(&self, headers: &HeaderMap) -> Option<Page> {
         let origin = headers.get(header::ORIGIN)?;
         if self.listed.contains(origin) {
@@ -63,7 +63,7 @@ impl Origins {
     }
 }
 
-/// Where a page is from.
+/// Origin of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     Listed,

@@ -1,4 +1,4 @@
-//! One request and one answer of the Connect protocol, as one of gRPC.
+//! Conversion of unary requests and responses between Connect and gRPC.
 
 use std::{convert::Infallible, io::Read as _, time::Duration};
 
@@ -17,9 +17,9 @@ use crate::grpc::{limits::MESSAGE_BYTES_MAX, server::Services, status};
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_STATUS: &str = "grpc-status";
-/// What comes before a message of gRPC: whether it is compressed, and its length in four bytes.
+/// Prefix of a gRPC message: a byte for compression, and its length in four bytes.
 const PREFIX_BYTES: usize = 5;
-/// Headers of a connection, and those that say what a body is: of one dialect only.
+/// Headers of a connection, and those of a body's format: of one dialect only.
 const OWN: [HeaderName; 6] = [
     header::CONTENT_LENGTH,
     header::CONTENT_ENCODING,
@@ -29,7 +29,7 @@ const OWN: [HeaderName; 6] = [
     TIMEOUT,
 ];
 
-/// What a body is in.
+/// Encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json,
@@ -55,7 +55,7 @@ impl Encoding {
     }
 }
 
-/// Asks a service of gRPC, and tells what it says as Connect does.
+/// Calls a gRPC service, and converts its response to Connect.
 pub(super) async fn answered(
     services: Services,
     request: wire::Request<Body>,
@@ -73,7 +73,7 @@ pub(super) async fn answered(
     Ok(told(response, &method, encoding).await.unwrap_or_else(|wrong| errors::response(&wrong)))
 }
 
-/// The request of gRPC. Its body is read when somebody wants it, which is after the caller is known.
+/// The request of gRPC. Its body is read on demand, which is after authentication.
 fn asked(request: wire::Request<Body>, method: Method, encoding: Encoding) -> Result<wire::Request<Body>, Status> {
     let (mut head, body) = request.into_parts();
     let timeout = head.headers.get(&TIMEOUT).map(grpc_timeout).transpose()?;
@@ -129,7 +129,7 @@ fn framed(message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// What gRPC answered, as Connect tells it.
+/// Converts a gRPC response to one of Connect.
 async fn told(
     response: wire::Response<Body>,
     method: &Method,

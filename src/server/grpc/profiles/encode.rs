@@ -1,4 +1,4 @@
-//! What was learned, as messages.
+//! Encoding of retry profiles and tool quality as messages.
 
 use crate::{
     gate::{QualityReport, RetryChance, RetryProfile},

@@ -1,4 +1,4 @@
-//! What retries came to, as a message: the same retries added up by chance, by probe, and all together.
+//! Encoding of the retry history: the same retries summed by predicted chance, by probe, and overall.
 
 use std::collections::BTreeMap;
 

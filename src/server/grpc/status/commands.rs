@@ -1,4 +1,4 @@
-//! Why a command of a person or a system was not carried out, as it is told.
+//! Statuses of rejected commands of operators, approvers and systems.
 
 use tonic::{Code, Status};
 

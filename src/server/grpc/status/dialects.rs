@@ -1,11 +1,11 @@
-//! What is said to those who do not speak gRPC.
+//! Statuses of rejected requests over HTTP without gRPC.
 
 use tonic::{Code, Status};
 
 use super::status;
 use crate::grpc::{limits::MESSAGE_BYTES_MAX, malformed::MalformedField};
 
-/// A body that is no message of this name; `error` says why, and where.
+/// A body that is no message of this name; `error` has the fault and its position.
 pub(in crate::grpc) fn not_json(name: &str, error: &str) -> Status {
     MalformedField::new("body", format!("is no {name} in JSON: {error}")).into()
 }
@@ -15,7 +15,7 @@ pub(in crate::grpc) fn timeout_unreadable() -> Status {
     MalformedField::new("connect-timeout-ms", "must be a number of milliseconds, of ten digits at most").into()
 }
 
-/// A body that is compressed in a way that is not known, or not as it says.
+/// A body of an unknown compression, or of another one than its header has.
 pub(in crate::grpc) fn encoding_unknown() -> Status {
     MalformedField::new("content-encoding", "must be identity or gzip, and what the body is in").into()
 }
@@ -34,8 +34,8 @@ pub(in crate::grpc) fn origin_refused() -> Status {
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }
 
-/// A request to a name that is not this machine's, where nobody needs a credential: a page may have a name of its own
-/// resolve to this machine.
+/// A request to a foreign name, where no credential is required: a page may have a name of its own resolve to this
+/// machine.
 pub(in crate::grpc) fn name_refused() -> Status {
     let message = "ask by an address or as localhost: without credentials no other name of this server is answered";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)

@@ -1,4 +1,4 @@
-//! Why arguments that a person chose were not taken, as it is told.
+//! Statuses of rejected edits of a call's arguments.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ fn invalid(violations: &[Violation]) -> Status {
     Status::with_error_details(Code::InvalidArgument, said.join("; "), details)
 }
 
-/// The model is told what is stored.
+/// The model gets the stored arguments.
 fn not_stored(fields: &[String]) -> String {
     let (which, it) = match fields {
         [] => ("these arguments are".to_owned(), "them"),

@@ -1,4 +1,4 @@
-//! What those are told whose tenant is not served, or uses as much as it may, and those who change tenants.
+//! Statuses of tenancy: a tenant that is not served, an exceeded quota, and a rejected change of a tenant.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,13 +9,13 @@ use super::{DOMAIN, status};
 use crate::gate::TenantChange;
 use callgate_core::domain::tenant::{Quota, TenantState};
 
-/// Tenants are the business of those who run the plane.
+/// Only administrators of the deployment change tenants.
 pub(in crate::grpc) fn not_of_the_plane() -> Status {
     let message = "tenants are made and changed by admins of the tenant `default` alone, which is the plane's own";
     status(Code::PermissionDenied, "NOT_OF_THE_PLANE", message, None)
 }
 
-/// Why a tenant was not changed as asked for.
+/// A rejected change of a tenant.
 pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
     let (code, reason, message) = match why {
         TenantChange::Taken => (
@@ -56,7 +56,7 @@ pub(in crate::grpc) fn quota_exceeded(quota: Quota) -> Status {
     Status::with_error_details(Code::ResourceExhausted, message, details)
 }
 
-/// What is asked for is sealed with a key that is not here.
+/// The requested values are encrypted with a key that is not here.
 pub(in crate::grpc) fn key_missing() -> Status {
     let message = "what the tenant stores is encrypted, and a key of it is not on this server: nothing is judged or \
                    told without it; the server's log names the key";

@@ -1,4 +1,4 @@
-//! destination: where one signal goes, and how it gets there.
+//! Destination of one signal: endpoint, protocol and TLS.
 
 use std::{fmt, time::Duration};
 
@@ -13,7 +13,7 @@ const EXPORT_MAX: Duration = Duration::from_secs(10);
 const GRPC_PORT: u16 = 4_317;
 const HTTP_PORT: u16 = 4_318;
 
-/// How OTLP is spoken.
+/// Transport protocol of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::telemetry) enum Protocol {
     /// `grpc`.
@@ -45,7 +45,7 @@ impl Protocol {
     }
 }
 
-/// Where one signal goes.
+/// Destination of one signal.
 #[derive(Debug, Clone)]
 pub(in crate::telemetry) struct Destination {
     pub(in crate::telemetry) protocol: Protocol,
@@ -65,7 +65,7 @@ impl Destination {
         format!("{scheme}://{}", authority.map_or("", |authority| authority.as_str()))
     }
 
-    /// What may be wrong where the port is the other protocol's.
+    /// Hint at a likely cause where the port is the other protocol's.
     pub(in crate::telemetry) fn hint(&self) -> Option<String> {
         let (ours, other) = (self.protocol, self.protocol.other());
         (self.endpoint.port_u16() == Some(other.port())).then(|| {
@@ -82,7 +82,7 @@ impl Destination {
     }
 }
 
-/// How a collector behind `https` is known, and knows us. In PEM.
+/// TLS credentials for a collector behind `https`, in PEM.
 #[derive(Clone, Default)]
 pub(in crate::telemetry) struct DestinationTls {
     /// Beside the public ones.
@@ -97,7 +97,7 @@ impl fmt::Debug for DestinationTls {
     }
 }
 
-/// Where `signal` goes; nowhere without an endpoint, unless it is asked for by name.
+/// Destination of `signal`; none without an endpoint, unless its exporter is named.
 pub(super) fn read(
     values: &mut Values<'_>,
     signal: Signal,
@@ -160,12 +160,12 @@ pub(super) fn read(
     Ok(Some(Destination { protocol, endpoint, timeout, tls }))
 }
 
-/// Whether a signal's exporter is named, and is ours. None: nothing is said of it.
+/// True when a signal's exporter is named, and is `otlp`. None: no exporter is named.
 fn exported(values: &mut Values<'_>, signal: Signal) -> Option<bool> {
     let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_ascii_uppercase());
     let mut names = values.text(&name)?.split(',').map(str::trim).filter(|name| !name.is_empty());
     let (otlp, others): (Vec<_>, Vec<_>) = names.by_ref().partition(|name| *name == "otlp");
-    // Figures are told at /metrics in any case.
+    // Metrics are served at /metrics in any case.
     let is_done = |other: &&str| *other == "none" || (*other == "prometheus" && matches!(signal, Signal::Metrics));
     if !others.iter().all(is_done) {
         values.ignored(&name, "callgate exports by otlp, or none");
@@ -189,7 +189,7 @@ fn parsed(endpoint: &str, signal: Option<Signal>) -> Result<Uri, TelemetryError>
     full.parse().map_err(|error| wrong(format!("{error}")))
 }
 
-/// The exporter reads them itself, and would leave out what it cannot read. Their values are secrets.
+/// The exporter reads them itself, and would ignore unreadable ones. Their values are secrets.
 fn check_headers(name: &str, text: &str) -> Result<(), TelemetryError> {
     for (i, pair) in text.split_terminator(',').enumerate() {
         let whole = pair.split_once('=').is_some_and(|(key, value)| {

@@ -12,7 +12,7 @@ fn error(pairs: &[(&str, &str)]) -> String {
     read(&environment(pairs), None).map(drop).expect_err("refused").to_string()
 }
 
-/// Where traces, metrics and logs go; `-` for nowhere.
+/// Destinations of traces, metrics and logs; `-` for none.
 fn ways(plan: &ExportPlan) -> [String; 3] {
     [&plan.traces, &plan.metrics, &plan.logs]
         .map(|to| to.as_ref().map_or_else(|| "-".to_owned(), |to| format!("{} {}", to.protocol.as_str(), to.endpoint)))

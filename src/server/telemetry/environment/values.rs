@@ -1,4 +1,4 @@
-//! values: single variables, what was made of them, and which nobody asked for.
+//! Values of single variables, with warnings and the set of unread ones.
 
 use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 
@@ -22,7 +22,7 @@ impl<'a> Values<'a> {
         self.environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// A variable is set to what is not done, and `why`.
+    /// Warns of a variable with an unsupported value, and `why`.
     pub(super) fn ignored(&mut self, name: &str, why: &str) {
         let value = self.text(name).unwrap_or_default();
         self.warnings.push(format!("{name}={value} is ignored: {why}"));
@@ -76,7 +76,7 @@ impl<'a> Values<'a> {
         self.environment.keys().filter(|name| name.ends_with(end)).cloned().collect()
     }
 
-    /// What is set, and neither was read nor is among `others`.
+    /// Variables that are set, and neither were read nor are among `others`.
     pub(super) fn unread(&self, others: &[&str]) -> Vec<&'a str> {
         let read = self.read.borrow();
         let names = self.environment.keys().map(String::as_str);

@@ -1,4 +1,4 @@
-//! make: instruments, each with its unit and what it is for.
+//! Constructors of instruments, each with its unit and description.
 
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
@@ -6,7 +6,7 @@ use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 const SECONDS: [f64; 15] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// Bounds of the buckets of shares: at 0.8 and 0.9 models are told.
+/// Bounds of the buckets of shares: at 0.8 and 0.9 models are warned.
 const SHARES: [f64; 8] = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.99, 1.0];
 
 /// Makes instruments of one meter.

@@ -1,5 +1,4 @@
-//! plane: how a replica stands, and what it knows of the whole plane. Gauges are told anew each second, or as often as
-//! the database is asked.
+//! Gauges of a replica and of the deployment. They are recorded each second, or as often as the database is read.
 
 use std::time::Duration;
 
@@ -104,17 +103,17 @@ impl ServerMetrics {
 }
 
 impl Metrics {
-    /// Whether the database answers, and stores what it is given.
+    /// Records the health of the database: it answers, and it stores.
     pub fn store_up(&self, is_up: bool) {
         self.plane.store_up.record(is_up.into(), &[]);
     }
 
-    /// What waits for a commit.
+    /// Records the changes that wait for a commit.
     pub fn queued(&self, changes: usize) {
         self.plane.queue_depth.record(changes as u64, &[]);
     }
 
-    /// How many connections of a purpose are in use, are open and not in use, and may be there at most.
+    /// Records a pool's connections: in use, idle, and their limit.
     pub fn connected(&self, pool: &'static str, (used, idle, max): (usize, usize, usize)) {
         let pool = KeyValue::new(names::CONNECTION_POOL, pool);
         for (state, count) in [("used", used), ("idle", idle)] {
@@ -124,7 +123,7 @@ impl Metrics {
         self.plane.connections_max.record(max as u64, &[pool]);
     }
 
-    /// What this replica holds in memory: call trees, and about how many bytes they take.
+    /// Records this replica's cache: call trees, and their approximate size in bytes.
     pub fn cached(&self, (trees, bytes): (usize, usize)) {
         self.plane.cache_trees.record(trees as u64, &[]);
         self.plane.cache_size.record(bytes as u64, &[]);
@@ -135,7 +134,7 @@ impl Metrics {
         self.plane.cache_lookups.add(1, &[KeyValue::new(names::CACHE_HIT, was_there)]);
     }
 
-    /// How many Evaluates are being judged, and how many wait for their turn.
+    /// Records the Evaluates that are judged, and that wait for their turn.
     pub fn admitted(&self, (at_work, waiting): (usize, usize)) {
         self.plane.at_work.record(at_work as u64, &[]);
         self.plane.waiting.record(waiting as u64, &[]);
@@ -146,25 +145,25 @@ impl Metrics {
         self.plane.admission_wait.record(waited.as_secs_f64(), &[]);
     }
 
-    /// An Evaluate was told at once that the server is overloaded.
+    /// An Evaluate was shed.
     pub fn turned_away(&self) {
         self.plane.turned_away.add(1, &[]);
     }
 
-    /// By how many activations the policy that judges is older than the active one, how long ago that was read, and
-    /// which one judges the plane's own tenant.
+    /// Records the lag of the judging policy behind the active one, in activations, the age of the last read, and the
+    /// revision that judges `default`.
     pub fn policies(&self, behind: u64, unconfirmed: Duration, revision: u64) {
         self.plane.policy_behind.record(behind, &[]);
         self.plane.policy_unconfirmed.record(unconfirmed.as_secs_f64(), &[]);
         self.plane.policy_revision.record(revision, &[]);
     }
 
-    /// How long ago this replica last read what was learned of retries.
+    /// Records the age of this replica's retry profiles.
     pub fn profiles(&self, age: Duration) {
         self.plane.profiles_age.record(age.as_secs_f64(), &[]);
     }
 
-    /// How far this replica's clock is from the database's, and by how much retention comes later.
+    /// Records this replica's clock offset from the database's, and the delay of retention.
     pub fn clocks(&self, apart: Duration, delay: Duration) {
         self.plane.clock_apart.record(apart.as_secs_f64(), &[]);
         self.plane.retention_delay.record(delay.as_secs_f64(), &[]);
@@ -175,25 +174,25 @@ impl Metrics {
         self.plane.certificate_left.record(left, &[KeyValue::new(names::CERTIFICATE, shown)]);
     }
 
-    /// How many questions are open in the whole database, how many sessions wait for them, and for how long the oldest.
+    /// Records the open approval requests of the whole database, their sessions, and the age of the oldest.
     pub fn asked_of_people(&self, open: u64, sessions: u64, oldest: Duration) {
         self.plane.approvals_open.record(open, &[]);
         self.plane.approvals_sessions.record(sessions, &[]);
         self.plane.approvals_oldest.record(oldest.as_secs_f64(), &[]);
     }
 
-    /// A person answered a question, or who asked it took it back, after `waited_ms`.
+    /// An approval request was answered or withdrawn after `waited_ms`.
     pub fn answered(&self, state: QuestionState, waited_ms: u64) {
         let labels = [KeyValue::new(names::ANSWER, state.as_str())];
         self.plane.approvals_wait.record(Duration::from_millis(waited_ms).as_secs_f64(), &labels);
     }
 
-    /// How many sessions of the whole database were stopped within the last hour, and have not gone on.
+    /// Records the sessions of the whole database that were stopped within the last hour, and have not gone on.
     pub fn stopped(&self, sessions: u64) {
         self.plane.sessions_stopped.record(sessions, &[]);
     }
 
-    /// How many halts are in force, of each kind.
+    /// Records the halts in force, by kind.
     pub fn halted(&self, halts: impl IntoIterator<Item = (&'static str, u64)>) {
         for (kind, count) in halts {
             self.plane.halts.record(count, &[KeyValue::new(names::HALT_KIND, kind)]);

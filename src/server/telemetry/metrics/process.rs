@@ -1,12 +1,11 @@
-//! process: what the process itself takes up, read when somebody asks for figures. From Linux's /proc; elsewhere that
-//! is not told.
+//! Resource use of the process, read at each collection. From Linux's /proc; elsewhere it is not reported.
 
 use opentelemetry::metrics::{Meter, MeterProvider};
 use tokio::runtime::Handle;
 
 use super::super::names;
 
-/// Tells what this process and its runtime take up, for as long as `provider` is there.
+/// Observes the resources of this process and its runtime, for as long as `provider` is there.
 pub(in crate::telemetry) fn observe(provider: &dyn MeterProvider) {
     let meter = provider.meter(names::SERVICE);
     #[cfg(target_os = "linux")]

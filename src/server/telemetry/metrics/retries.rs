@@ -1,4 +1,4 @@
-//! retries: what came of retries, held against what was said of them.
+//! Outcomes of retries, compared with their predictions.
 
 use opentelemetry::{
     KeyValue,
@@ -27,7 +27,7 @@ impl RetryMetrics {
         }
     }
 
-    /// A retry with the same arguments came to something. One with others says nothing of the advice, which was about
+    /// A retry with the same arguments has an outcome. One with others is no evidence on the advice, which was about
     /// these.
     pub(super) fn settled(&self, trial: &Trial) {
         let Trial { follow_up, ok, .. } = trial;

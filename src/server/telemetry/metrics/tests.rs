@@ -1,4 +1,4 @@
-//! Each figure moves with what it counts, by bounded labels.
+//! Tests of the metrics: each moves with its count, by bounded labels.
 
 use std::{
     collections::BTreeMap,
@@ -69,7 +69,7 @@ impl PushMetricExporter for Figures {
     }
 }
 
-/// What the test below comes to.
+/// Expected result of the test below.
 const EXPECTED: &[(&str, f64)] = &[
     (
         "callgate.advice [{advice}] callgate.failure_kind=rate_limited callgate.retry.basis=prior \

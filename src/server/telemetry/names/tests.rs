@@ -44,7 +44,7 @@ fn programs(folder: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// What this file says of each name, as a page; its beginning is written by hand.
+/// The docs of all names, as a page; its beginning is written by hand.
 fn page(old: &str) -> String {
     let source = include_str!("../names.rs");
     let entry = regex::Regex::new(r#"((?:    /// .*\n)+)    [A-Z_]+ = "([^"]+)","#).expect("a pattern");

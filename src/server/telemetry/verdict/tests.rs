@@ -1,4 +1,4 @@
-//! What is said, word for word; and that nothing is said which must not be.
+//! Tests of the log lines of decisions and reports: exact text, and no argument or result in them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The cards of the page: one figure each, and what to make of it.
+//! The cards of the page: one figure each, with its severity and a link.
 
 use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
@@ -11,14 +11,14 @@ use callgate_proto::{
     v1::{Decision, Fleet, HaltScope, PlaneHealth},
 };
 
-/// An open question that nobody has answered for so long has been overlooked, in milliseconds.
+/// Age from which an open request counts as overlooked, in milliseconds.
 const OVERLOOKED_MS: i64 = 300_000;
-/// For how long a server may go without word of the active policy before somebody should look, in milliseconds.
+/// Time without confirmation of the active policy from which the card warns, in milliseconds.
 const UNCONFIRMED_MS: u64 = 10_000;
-/// From how many calls in a minute on it means something that most of them are refused.
+/// Calls in a minute from which a majority of refusals is significant.
 const MANY: u64 = 20;
 
-/// Decisions, in the order in which they are told.
+/// Decisions, in their order on the page.
 const DECISIONS: [(Decision, &str); 6] = [
     (Decision::Allow, "ALLOW"),
     (Decision::Ask, "ASK"),
@@ -28,12 +28,12 @@ const DECISIONS: [(Decision, &str); 6] = [
     (Decision::Stop, "STOP"),
 ];
 
-/// One figure, whether it is bad, and where one does something about it.
+/// One figure, with its severity and a link to act.
 pub(super) struct Card {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) figure: String,
-    /// Whether that is bad: a class, and the word for it.
+    /// Its severity: a class, and the word for it.
     pub(super) tone: &'static str,
     pub(super) verdict: &'static str,
     pub(super) says: String,
@@ -74,7 +74,7 @@ impl Card {
         Self { link: path.map(|path| (path, text)), ..self }
     }
 
-    /// In the sentence that says what needs somebody.
+    /// Text for the list of items that need attention.
     pub(super) fn need(&self) -> String {
         format!("{}: {}", self.title.to_lowercase(), self.figure)
     }
@@ -95,7 +95,7 @@ fn approvals(frame: &Frame, fleet: &Fleet, at: i64) -> Card {
     Card { since: since(oldest, at), ..card }.leading(link(frame, "/approvals", ""), "Review")
 }
 
-/// Sessions held and stopped, what is halted, and what runs.
+/// Sessions held and stopped, halts, and running calls.
 fn sessions(frame: &Frame, fleet: &Fleet) -> [Card; 4] {
     let path = |state: &str| link(frame, "/sessions", &format!("?state={state}"));
     let halts = fleet.halts.len() as u64;
@@ -180,7 +180,7 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
     }
 }
 
-/// Whether the plane itself is well; that the page is there says that server and database answer.
+/// Health of the service. The page itself shows that server and database respond.
 fn health(frame: &Frame, plane: &PlaneHealth) -> Card {
     let unconfirmed = millis(plane.policy_unconfirmed.as_ref());
     let (figure, tone, verdict, says) = if plane.policy_behind > 0 {

@@ -12,9 +12,9 @@ use callgate_proto::{
 pub(super) struct Chart {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// `line` for what happened within a minute, `step` for what was so at its end.
+    /// `line` for counts within a minute, `step` for states at its end.
     pub(super) kind: &'static str,
-    /// What its axis counts, where that is no number of things.
+    /// Unit of its axis, where that is no plain count.
     pub(super) unit: &'static str,
     pub(super) note: &'static str,
     pub(super) lines: &'static [ChartLine],
@@ -26,7 +26,7 @@ pub(super) struct Chart {
     is_rare: bool,
 }
 
-/// A line of a chart. A dash tells apart what colours alone would not.
+/// A line of a chart. A dash distinguishes lines where colours alone would not.
 pub(super) struct ChartLine {
     pub(super) name: &'static str,
     pub(super) colour: &'static str,
@@ -50,13 +50,13 @@ pub(super) struct ChartRow {
     pub(super) cells: Vec<String>,
 }
 
-/// What is drawn of an hour.
+/// Charts of an hour.
 pub(super) struct Hour {
     pub(super) charts: Vec<&'static Chart>,
     pub(super) rows: Vec<ChartRow>,
-    /// Since when this server has seen what no row tells, where that is not all of the hour.
+    /// Start of this server's own samples, where they do not cover the hour.
     since: Option<String>,
-    /// What was saved is not counted to its end yet.
+    /// Savings are not counted to the end of the hour yet.
     is_behind: bool,
 }
 
@@ -220,7 +220,7 @@ impl Minute<'_> {
         self.told.plane.as_ref()
     }
 
-    /// Where nothing was answered from memory, nothing was saved by it; else it is what was reported, if it was.
+    /// A reported saving by reused results; zero without such calls, none where it was not reported.
     fn known(&self, of: impl Fn(&Savings) -> Option<u64>) -> Option<u64> {
         let saved = self.saved()?;
         of(saved).or((saved.reused_calls == 0).then_some(0))
@@ -268,7 +268,7 @@ impl Hour {
         Self { charts, rows, since, is_behind: fleet.minutes.iter().any(|minute| minute.saved.is_none()) }
     }
 
-    /// What has to be known to read a chart.
+    /// Note below a chart.
     pub(super) fn note(&self, chart: &Chart) -> String {
         match &self.since {
             Some(since) if chart.is_seen => {
