@@ -77,7 +77,7 @@ pub use inbox::ModelResponse;
 pub use owners::WorkError;
 pub use policies::{ActivationOutcome, Apply, ApplyOutcome, Author, compiled};
 pub use policy_check::{CheckedPolicy, PolicyProblem};
-pub use privacy::{PrivacyError, ExportRow};
+pub use privacy::{ExportRow, PrivacyError};
 pub use profiles::{RetryChance, RetryLayer, RetryProfile};
 pub use quality::{QualityReport, UNKNOWN_TOOLS_MAX};
 pub use record::RecordAnswer;

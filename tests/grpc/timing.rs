@@ -1,5 +1,5 @@
-//! Timing of rejected tokens: figures for docs/security.md#authentication-errors. `credentials.rs` tests the common part
-//! of all rejections.
+//! Timing of rejected tokens: figures for docs/security.md#authentication-errors. `credentials.rs` tests the common
+//! part of all rejections.
 
 use std::{collections::BTreeMap, hint::black_box, net::IpAddr, time::Instant};
 

@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn policy_in_shadow_mode_allows_everything_but_what_is_halted(policy in policy(), history in history(40), probes in probes()) {
+    fn shadowed_policy_allows_all_but_halted(policy in policy(), history in history(40), probes in probes()) {
         let mut world = World::after(&policy, &history);
         let mut shadowed = policy.clone();
         shadowed.mode = Mode::Shadow;

@@ -27,7 +27,8 @@ const RIDDLES: [&str; 5] = ["told", "said", "look", "kept", "in_words"];
 static TYPE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^ *(pub(?:\([^)]*\))? )?(?:unsafe )?(?:struct|enum|trait|type|union) (\w+)").expect("a pattern")
 });
-static FUNCTION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^ *(?:\w+(?:\([^)]*\))? )*fn (\w+)").expect("a pattern"));
+static FUNCTION: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?m)^ *(?:\w+(?:\([^)]*\))? )*fn (\w+)").expect("a pattern"));
 
 /// Violations in all files of `src`.
 pub(crate) fn check<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {

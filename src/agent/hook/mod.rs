@@ -23,7 +23,7 @@ use self::{memory::SessionFiles, plane::GateConnection};
 use crate::{
     hooks::{HookMemory as _, HookSettings, answered, is_away},
     host::FailOpen,
-    hosts::{HookOutput, Host, HostEvent, HookInput, blocked},
+    hosts::{HookInput, HookOutput, Host, HostEvent, blocked},
 };
 use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;

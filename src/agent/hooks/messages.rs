@@ -5,7 +5,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use super::{HookSettings, v1};
-use crate::hosts::{CallResult, HostCall, HookInput};
+use crate::hosts::{CallResult, HookInput, HostCall};
 use callgate_proto::time::duration;
 
 /// Maximum size of an unmodified result, in bytes: the server's own limit.

@@ -14,7 +14,7 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::hosts::{CallResult, Host, HostAnswer, HostCall, HostEvent, HostFile, HookInput, cut, refusal};
+use crate::hosts::{CallResult, HookInput, Host, HostAnswer, HostCall, HostEvent, HostFile, cut, refusal};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 

@@ -14,7 +14,7 @@ use super::{
     stop::Stop,
     streamed::{ResponseStream, streamed},
 };
-use crate::gate::{Privacy, ResealProgress, ExportRow};
+use crate::gate::{ExportRow, Privacy, ResealProgress};
 use callgate_core::domain::{
     forgetting::{Forgot, Whom},
     ids::{AgentId, SessionId, TenantId, UserId},

@@ -293,8 +293,8 @@ mod tests {
         let said: Vec<_> = lines.iter().map(|line| (line.level, line.message())).collect();
         let down = |what: &str| {
             format!(
-                "the collector at http://127.0.0.1:4317 accepts no {what}: they are dropped until it does, and requests \
-                 are not affected; logged once"
+                "the collector at http://127.0.0.1:4317 accepts no {what}: they are dropped until it does, and \
+                 requests are not affected; logged once"
             )
         };
         let up = "the collector at http://127.0.0.1:4317 accepts all signals again";

@@ -97,8 +97,8 @@ column_values! {
     (u64): i64 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
     (AgentId, CallId, RunId, SessionId, ToolName): &'r str => |text| name(Self::parse, text),
     (ArgsDigest, Fingerprint, ResultDigest, WitnessDigest): &'r [u8] => |bytes| hash(bytes).map(Self),
-    (Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState, OutcomeStatus, BudgetScope, DuplicateScope,
-     SessionStatus, ToolState): i16 => |code| member(&Self::ALL, code),
+    (Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState, OutcomeStatus, BudgetScope,
+     DuplicateScope, SessionStatus, ToolState): i16 => |code| member(&Self::ALL, code),
     (Guard, Level, Repeat): i16 => |code| member(&Self::ALL, code - 1),
 }
 

@@ -202,7 +202,10 @@ rows! {
         count(|| answer::ComparableResult::of(t, &["/items/*/id".to_owned()], NOW));
     "domain/answer.rs: is_echo" <= 410 ANSWERS, |t| of_json(t, |value| answer::is_echo(value, value));
     "domain/gist.rs: of cut is_empty" <= 450 &[w::REMARKS, w::CONTENT, w::OBJECTS, w::LINES, w::BLANKS], |t|
-        of_json(t, |value| (gist::SuccessSummary::of(t, Some(value), Some(t)), gist::cut(t, 80), gist::is_empty(t, Some(value))));
+        of_json(t, |value| {
+            let summary = gist::SuccessSummary::of(t, Some(value), Some(t));
+            (summary, gist::cut(t, 80), gist::is_empty(t, Some(value)))
+        });
     "domain/gist.rs: arguments" <= 760 JSONS, |t| count(|| gist::arguments(t, &REDACTION, 100));
     "engine/envelope.rs: success" <= 710 JSONS, |t| recorded(report::OutcomeReport { result: Some(t.to_owned()),
         ..reported(OutcomeStatus::Success) });
@@ -275,7 +278,8 @@ rows! {
         count(|| {
             let declared = std::collections::BTreeMap::new();
             let facts = tool_list::lint::ListFacts::new(&list, &declared);
-            (tool_list::lint::check(&facts, &tool_list::lint::SeverityOverrides::default()).len(), tool_list::import(&list, true))
+            let overrides = tool_list::lint::SeverityOverrides::default();
+            (tool_list::lint::check(&facts, &overrides).len(), tool_list::import(&list, true))
         })
     };
     "offline/trace.rs: parse" <= 24 JSONS, |t| {

@@ -23,7 +23,7 @@ use crate::{
         Console,
         fault::PageError,
         session::{self, Begun, SIGN_IN, Secret, SignInCredential, same},
-        visitor::{Known, BrowserCredential, is_here},
+        visitor::{BrowserCredential, Known, is_here},
     },
 };
 use callgate_core::domain::time::Timestamp;

@@ -17,7 +17,7 @@ use crate::console::{
     filters,
     form::{FormPost, from_here},
     session::{self, Secret, SignInCredential},
-    visitor::{Known, BrowserCredential, Visitor, is_here},
+    visitor::{BrowserCredential, Known, Visitor, is_here},
 };
 use callgate_proto::v1::CredentialKind;
 
@@ -100,7 +100,12 @@ async fn show(
     page(&console, &shown, &way, told.as_ref()).await
 }
 
-async fn page(console: &Console, shown: &BrowserCredential, way: &Way, fault: Option<&PageError>) -> Result<Response, PageError> {
+async fn page(
+    console: &Console,
+    shown: &BrowserCredential,
+    way: &Way,
+    fault: Option<&PageError>,
+) -> Result<Response, PageError> {
     let named = match shown.peer.as_ref().is_some_and(|peer| peer.names.is_some()) {
         true => Known::by(&shown.calls(console, &SignInCredential::Certificate)?).await.ok(),
         false => None,

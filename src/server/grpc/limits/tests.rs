@@ -1,5 +1,5 @@
-//! The numbers in the comments of `proto/`, with their units: each is a constant, or a fact, that is listed here for its
-//! element. No word of a comment is compared.
+//! The numbers in the comments of `proto/`, with their units: each is a constant, or a fact, that is listed here for
+//! its element. No word of a comment is compared.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
