@@ -50,7 +50,7 @@ pub(super) struct Waiting {
 /// A client.
 #[derive(Debug, Clone)]
 pub(super) struct ProxyClient {
-    /// Number, as in [`Key`].
+    /// Number, as in [`RequestKey`].
     pub(super) number: u64,
     /// Sender of progress notifications, if possible.
     pub(super) told: Option<mpsc::Sender<OutputItem>>,

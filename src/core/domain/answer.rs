@@ -53,7 +53,7 @@ impl Says {
 }
 
 /// Features of a successful result that loop rules compare. A word that differs between two results is in none of them,
-/// and counts as news ([`Compared`]).
+/// and counts as news ([`ResultDifference`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultMarkers {
     /// Hash (eight bytes) of the text outside lists and multi-line texts, without the parts below.

@@ -161,7 +161,7 @@ impl Rule {
         }
     }
 
-    /// A loop detector, whose parameters are its levels. Most use [`Levels::silent`] as `silent`.
+    /// A loop detector, whose parameters are its levels. Most use [`DetectorLevels::silent`] as `silent`.
     #[must_use]
     pub const fn detector(
         id: &'static str,
