@@ -126,12 +126,11 @@ fn pages_have_plain_sentences() {
 #[test]
 fn long_and_asking_sentences_are_found() {
     let long = format!("It {}ends.\n\nShort one. Whatever it is, it stays. What is it?\n", "goes on and ".repeat(14));
-    let found =
-        check_page("a.md", &format!("# Whose\n\n{long}\n- a list; with `code of many words` and [a link](b.md)\n"));
+    let found = check_page("a", &format!("# Whose\n\n{long}\n- a list; with `code of many words` and [a link](b)\n"));
     assert_eq!(found.len(), 3, "{found:?}");
-    assert!(found[0].starts_with("a.md:3: a sentence of 44 words"), "{found:?}");
-    assert!(found[1].contains("a.md:5: a sentence begins with an interrogative"), "{found:?}");
-    assert!(found[2].starts_with("a.md: the 95th percentile has 44 words"), "{found:?}");
+    assert!(found[0].starts_with("a:3: a sentence of 44 words"), "{found:?}");
+    assert!(found[1].contains("a:5: a sentence begins with an interrogative"), "{found:?}");
+    assert!(found[2].starts_with("a: the 95th percentile has 44 words"), "{found:?}");
     let cells = sentences("| one two | `a|b` three |\n|---|---|\n| four. Five |\n");
     assert_eq!(
         cells.iter().map(|(_, one)| one.as_str()).collect::<Vec<_>>(),

@@ -254,7 +254,10 @@ impl CommandRow {
         }
         let is_complete = self.then.is_none() || !fit.rest.is_empty();
         let count = fit.operands.len();
-        let is_format = |word: &&ShellWord| matches!(word, ShellWord::Plain(text) | ShellWord::Begins(text) if text.starts_with('+'));
+        let is_format = |word: &&ShellWord| match word {
+            ShellWord::Plain(text) | ShellWord::Begins(text) => text.starts_with('+'),
+            _ => false,
+        };
         if self.operands == Operands::Format && !fit.operands.iter().all(is_format) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What decisions read and append, as their contract has it.
+//! Reads and appends of decisions on PostgreSQL ([`DecisionStore`]).
 
 use std::{collections::BTreeMap, future::ready, sync::Arc};
 
