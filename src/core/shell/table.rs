@@ -254,11 +254,7 @@ impl CommandRow {
         }
         let is_complete = self.then.is_none() || !fit.rest.is_empty();
         let count = fit.operands.len();
-        let is_format = |word: &&ShellWord| match word {
-            ShellWord::Plain(text) | ShellWord::Begins(text) => text.starts_with('+'),
-            _ => false,
-        };
-        if self.operands == Operands::Format && !fit.operands.iter().all(is_format) {
+        if self.operands == Operands::Format && !fit.operands.iter().all(|word| is_format(word)) {
             return None;
         }
         let begins = |word: &&ShellWord| {
@@ -394,4 +390,11 @@ enum Takes {
     Nothing,
     Attached(String),
     Next,
+}
+
+fn is_format(word: &ShellWord) -> bool {
+    match word {
+        ShellWord::Plain(text) | ShellWord::Begins(text) => text.starts_with('+'),
+        _ => false,
+    }
 }
