@@ -86,7 +86,7 @@ pub use server_state::ServerState;
 pub use tenants::TenantChange;
 pub use tokens::TokenError;
 
-/// A new name for something: a prefix and a UUID, which sorts by time.
+/// A new id: a prefix and a UUID that sorts by time.
 #[must_use]
 pub fn new_id(prefix: &str) -> String {
     format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
@@ -110,7 +110,7 @@ pub struct EvaluateAnswer {
     pub text: Option<ToolResult>,
     /// The argument that takes the idempotency key, by the policy.
     pub inject_as: Option<InjectAs>,
-    /// The arguments to execute instead of those that were asked for.
+    /// The arguments to execute instead of the requested ones.
     pub executes: Option<String>,
     /// For ASK: the user of the agent's host may answer, at the host's own prompt.
     pub host_may_approve: bool,
@@ -118,7 +118,7 @@ pub struct EvaluateAnswer {
     pub edited: Option<EditedArguments>,
 }
 
-/// Judges calls, takes in their outcomes, and carries out commands: changes of call trees, decided on one at a time.
+/// Evaluates calls, records outcomes and runs commands: changes of call trees, decided on one at a time.
 #[derive(Debug)]
 pub struct Decisions {
     pub(crate) server: Arc<ServerState>,
@@ -190,7 +190,7 @@ pub struct Privacy {
     /// The store on the operators' lane.
     pub(crate) operators: Arc<Store>,
     forgotten: ForgettingMarks,
-    /// Deleted tenants of which nothing is left.
+    /// Deleted tenants without remaining rows.
     erased: Mutex<BTreeSet<TenantId>>,
 }
 

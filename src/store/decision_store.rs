@@ -1,4 +1,4 @@
-//! The contract between decisions and what stores them.
+//! Contract of a store for decisions.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -24,43 +24,42 @@ use callgate_core::domain::{
     violation::SelfCorrectionCount,
 };
 
-/// An answer of a store, or why there is none.
+/// Future of a result of the store.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// What decisions read, and where they are stored: PostgreSQL ([`Store`](crate::Store)), or memory
-/// ([`MemoryStore`](crate::MemoryStore)). `tests/store/contract` holds both to what is promised here.
+/// Store of decisions, implemented by PostgreSQL ([`Store`](crate::Store)) and in memory
+/// ([`MemoryStore`](crate::MemoryStore)). `tests/store/contract` tests both.
 ///
-/// **Appends** go through [`Self::queue_slot`]. Each is stored whole or not at all, and only if everything that it was
-/// decided on still holds; otherwise it is [`Lost`](crate::Lost), by the first of these that does not: the tree's
-/// version and beginning, the tree of each session, the ledger's revisions, the rounds of call_ids, the limits of
-/// counters. A change that was decided on a lost one is lost with it.
+/// **Appends** go through [`Self::queue_slot`]. An append is atomic, and optimistic: it conflicts
+/// ([`Lost`](crate::Lost)) by the first of these that changed since the decision: the tree's version and beginning, the
+/// tree of each session, the ledger's revisions, the rounds of call_ids, the limits of counters. A change that was
+/// decided on a conflicting one conflicts too.
 ///
-/// **Reads** see every append whose commit was told before they began, and no part of one that is not committed; two
-/// reads may see two moments. Counters alone may be older. Nothing is seen of another tenant.
+/// **Reads** see every append acknowledged before they began, and no uncommitted one. Two reads are no snapshot. Only
+/// counters may be stale. Tenants are isolated.
 ///
-/// **Errors**: a [`StoreError`] of a read says nothing of what is stored; whatever it was to change is unchanged, or
-/// nobody knows. The store in memory gives [`StoreError::Stopped`] alone.
+/// **Errors**: after the [`StoreError`] of a write it is unknown whether it was committed. The store in memory returns
+/// [`StoreError::Stopped`] only.
 pub trait DecisionStore: fmt::Debug + Send + Sync {
-    /// The store's time: that of all replicas.
+    /// The store's time, the same for all replicas.
     fn now(&self) -> Timestamp;
 
     /// The time that ends leases: a forward step of the store's clock ends none before its time.
     fn now_of_leases(&self) -> Timestamp;
 
-    /// Moves [`Self::now`] ahead, in milliseconds, for this replica: for tests of what takes hours.
+    /// Moves [`Self::now`] ahead, in milliseconds, for this replica, in tests.
     fn skip(&self, ms: u64);
 
     /// The keys with which tenants' values are encrypted.
     fn keyring(&self) -> &Arc<Keyring>;
 
-    /// Where the store is, for traces.
+    /// Namespace of the store in traces.
     fn namespace(&self) -> &str;
 
-    /// Proof that the store answers, and stores what it is given.
+    /// Checks that the store answers and is writable.
     fn ping(&self) -> Answer<'_, ()>;
 
-    /// The tree that a session belongs to, or, when nobody has heard of the session, its parent's; none when nobody has
-    /// heard of that one either.
+    /// The tree of a session, or of its parent where the session is unknown; none where both are.
     fn find<'a>(
         &'a self,
         tenant: TenantId,
@@ -68,21 +67,20 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         parent: Option<&'a SessionId>,
     ) -> Answer<'a, Option<SessionTree>>;
 
-    /// A tree as it was last committed: the fold of all its events. None when it has no event yet. With its day of
-    /// birth, where that is known, it is read at once.
+    /// The committed tree: the fold of its events; none without events. With `epoch`, the day of its beginning, one
+    /// read less is needed.
     fn tree<'a>(&'a self, tenant: TenantId, root: &'a SessionId, epoch: Option<i32>) -> Answer<'a, Option<CallTree>>;
 
-    /// A tree that was read or stored before, as it was last committed: only what happened since is read. None when it
-    /// has to be read anew.
+    /// The committed tree, from an earlier version of it and the events since; none when it has to be loaded whole.
     fn catch_up(&self, known: CallTree) -> Answer<'_, Option<CallTree>>;
 
-    /// The version of a tree as it was last committed, and when it began; none when it has no event yet.
+    /// The committed version of a tree, and the time of its beginning; none without events.
     fn head<'a>(&'a self, tenant: TenantId, root: &'a SessionId) -> Answer<'a, Option<(u64, Timestamp)>>;
 
-    /// All events of one call_id, oldest first; empty for one that nobody has heard of.
+    /// All events of a call_id, oldest first; empty for an unknown one.
     fn call<'a>(&'a self, tenant: TenantId, session: &'a SessionId, call_id: &'a CallId) -> Answer<'a, Vec<Event>>;
 
-    /// What the last success of a call gave; none when there was none.
+    /// The result of a call's last success; none without one.
     fn result<'a>(
         &'a self,
         tenant: TenantId,
@@ -90,7 +88,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         call_id: &'a CallId,
     ) -> Answer<'a, Option<StoredResult>>;
 
-    /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
+    /// The canonical arguments of a call's last judgment; none for an unknown call.
     fn arguments<'a>(
         &'a self,
         tenant: TenantId,
@@ -98,7 +96,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         call_id: &'a CallId,
     ) -> Answer<'a, Option<String>>;
 
-    /// What a person has approved instead of a call; none where nobody has.
+    /// The arguments that an approver approved instead of the call's; none without such an approval.
     fn edited<'a>(
         &'a self,
         tenant: TenantId,
@@ -106,10 +104,10 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         call_id: &'a CallId,
     ) -> Answer<'a, Option<EditedArguments>>;
 
-    /// The newest judgements of a session's calls, `most` of them, with what came of each; the oldest first.
+    /// The newest `most` judgments of a session's calls with their outcomes, oldest first.
     fn past_calls<'a>(&'a self, tenant: TenantId, session: &'a SessionId, most: usize) -> Answer<'a, Vec<PastCall>>;
 
-    /// The ledger's rows of writes that a tree asks for; none where there was no permit yet, or is no key.
+    /// Ledger rows of a tree's writes, in the order of `keys`; none without a permit so far, or without a key.
     fn ledger_rows<'a>(
         &'a self,
         tenant: TenantId,
@@ -117,38 +115,38 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         keys: Vec<Option<LedgerKey>>,
     ) -> Answer<'a, Vec<Option<LedgerRow>>>;
 
-    /// Shared counters, each with its limit. One that is far from its limit may be a minute old.
+    /// Shared counters by key; each key has its limit. A counter far from its limit may be a minute old.
     fn counters(&self, tenant: TenantId, keys: BTreeMap<CounterKey, u64>) -> Answer<'_, BTreeMap<CounterKey, u64>>;
 
-    /// A slot in the writer's queue, which is sent a change while its tree is locked.
+    /// A slot in the writer's queue. A change is sent through it while its tree is locked.
     ///
     /// Errors: [`StoreError::Overloaded`] when there is none for 200 ms.
     fn queue_slot(&self) -> Answer<'_, QueueSlot>;
 
-    /// Takes on trees that are due at `now`, the longest due first: no replica is given them again for the next 20 s.
+    /// Claims trees that are due at `now`, the longest due first, for 20 s: no other replica gets them meanwhile.
     fn take_due(&self, now: Timestamp) -> Answer<'_, DueTrees>;
 
-    /// Nobody has to look after the tree before `due`; not at all, without one. Does nothing for a tree that has moved:
-    /// what moved it has said when it is due.
+    /// Sets when the tree is due, or that it is not. Without effect on another version of the tree, whose change has
+    /// set that itself.
     fn put_off<'a>(&'a self, tree: &'a DueTree, due: Option<Timestamp>) -> Answer<'a, ()>;
 
-    /// Whose a tree is; none while nobody has worked in it with a credential.
+    /// The owner of a tree; none while no credential has worked in it.
     fn owner<'a>(&'a self, tenant: TenantId, root: &'a SessionId) -> Answer<'a, Option<String>>;
 
-    /// Makes a tree this one's, unless it is somebody's already; gives whose it is.
+    /// Sets the owner of a tree without one; returns the owner.
     fn own<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String>;
 
-    /// Halts something; gives the halt that holds, an earlier one where there was one.
+    /// Halts a target; returns the halt in force, which may be an earlier one.
     fn halt<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt>;
 
-    /// Lets go on what was halted; false when it was not.
+    /// Lifts a halt; false without one.
     fn resume<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, by: &'a Actor, reason: &'a str)
     -> Answer<'a, bool>;
 
-    /// Everything that is halted, by tenant.
+    /// All halts, by tenant.
     fn halts(&self) -> Answer<'_, BTreeMap<TenantId, Vec<Halt>>>;
 
-    /// Approval requests, the newest first. Where none are told of, whoever waits for one is judged again now and then.
+    /// Approval requests, newest first. A store that lists none has waiting calls judged again at intervals.
     fn questions<'a>(&'a self, _: TenantId, _: &'a ApprovalQuery) -> Answer<'a, Vec<Question>> {
         answered(Vec::new())
     }
@@ -156,44 +154,44 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     // What replicas tell each other of tools, and learn of retries. Nothing that must hold depends on it but the claim:
     // a store whose replicas tell each other nothing answers like this.
 
-    /// Claims the one call that finds out how a tool fares after its cooldown; false when another has it. A tool that
-    /// no replica has shared yet is free. The claim ends at `until`, by which it is known again.
+    /// Claims the half-open probe of a tool's circuit breaker until `until`, which identifies the claim; false when
+    /// another call holds it.
     fn claim_probe<'a>(&'a self, _: TenantId, _: &'a ToolName, _: Timestamp) -> Answer<'a, bool> {
         answered(true)
     }
 
-    /// Gives a claim back that was not used; one that is another's by now stays so.
+    /// Releases an unused claim; without effect on a later one.
     fn release_probe<'a>(&'a self, _: TenantId, _: &'a ToolName, _: Timestamp) -> Answer<'a, ()> {
         answered(())
     }
 
-    /// Adds what this replica has seen of tools; gives the rows as they are then. `per_minute` retries are earned back
-    /// by time.
+    /// Publishes this replica's observations of tools; returns the resulting rows. `per_minute` is the refill rate of
+    /// the retry budget.
     fn add_health<'a>(&'a self, _: &'a [HealthObservations], _per_minute: f64) -> Answer<'a, Vec<HealthRow>> {
         answered(Vec::new())
     }
 
-    /// How the tools fare whose rows changed since.
+    /// Health rows that changed since.
     fn changed_health(&self, _: Timestamp) -> Answer<'_, Vec<HealthRow>> {
         answered(Vec::new())
     }
 
-    /// Counts waiting trials into the rollups, if no other replica does; `learn` puts them on top of what is stored.
+    /// Adds pending trials to the rollups by `learn`, unless another replica does.
     fn count_trials<'a>(&'a self, _learn: Learn<'a>) -> Answer<'a, CountingRound> {
         answered(CountingRound::Elsewhere)
     }
 
-    /// Moves whenever the rollups change.
+    /// Version of the rollups.
     fn profiles_version(&self) -> Answer<'_, u64> {
         answered(0)
     }
 
-    /// What the rollups say now about a tenant's retries.
+    /// A tenant's rollups of retries.
     fn profiles(&self, _: TenantId) -> Answer<'_, (ProfileCounts, Vec<ResidualState>)> {
         answered((ProfileCounts { as_of: self.now(), cells: Vec::new(), recent: Vec::new() }, Vec::new()))
     }
 
-    /// What became of refusals for arguments.
+    /// Follow-ups of refusals for arguments.
     fn self_corrections(&self, _: TenantId) -> Answer<'_, Vec<SelfCorrectionCount>> {
         answered(Vec::new())
     }

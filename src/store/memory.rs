@@ -1,5 +1,5 @@
-//! The store in memory: one event store a tenant, shared by all replicas of a process. It has no audit log, encrypts
-//! nothing, tells of no approval requests, has its replicas learn each by itself, and forgets everything at its end.
+//! Store in memory: one event store a tenant, shared by all replicas of a process, lost at its end. It has no audit
+//! log, no encryption and no list of approval requests, and its replicas learn separately.
 
 use std::{
     collections::BTreeMap,
@@ -69,7 +69,7 @@ struct Stored {
 }
 
 impl MemoryStore {
-    /// An empty store, whose time is the clock's. To be called within a runtime.
+    /// An empty store on the time of `clock`. Requires a tokio runtime.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self::of(Arc::default(), clock)
@@ -101,7 +101,7 @@ impl MemoryStore {
     }
 }
 
-/// Writes one change after the other, until every sender is gone.
+/// Writer task: applies changes in order until every sender is dropped.
 async fn write(stored: Arc<Mutex<Stored>>, mut queue: mpsc::Receiver<QueuedChange>) {
     while let Some(job) = queue.recv().await {
         let written = match job.slot.is_invalidated() {
@@ -175,7 +175,7 @@ fn find(events: &EventStore, session: &SessionId, parent: Option<&SessionId>) ->
     Some(SessionTree { root: root.clone(), by_parent, epoch: events.tree(root).map(|tree| tree.epoch) })
 }
 
-/// As it is stored: what it knows of the ledger's revisions is known to its deciders alone.
+/// The stored form of a tree, without the ledger revisions that only a decision uses.
 fn stored(tree: &CallTree) -> CallTree {
     let mut tree = tree.clone();
     let _ = tree.catch_up(&[]);

@@ -20,7 +20,7 @@ use crate::{
     engine,
 };
 
-/// Why an append is not stored. Of several reasons the first one of this list is given.
+/// Conflict of an append; of several, the first of this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
     /// The tree has another version, or began at another time.
@@ -35,7 +35,7 @@ pub enum Conflict {
     Counter,
 }
 
-/// The events of one tenant, and what they add up to.
+/// Events of one tenant, with their folds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventStore {
     tenant: TenantId,
@@ -54,14 +54,14 @@ struct EventLog {
 }
 
 impl EventStore {
-    /// An empty store that keeps what events add up to, and not the events.
+    /// An empty store that keeps the folds, not the events.
     #[must_use]
     pub fn new(tenant: TenantId) -> Self {
         let (trees, roots, ledger, counters) = Default::default();
         Self { tenant, trees, roots, ledger, counters, log: None }
     }
 
-    /// This (empty) store, which keeps its events.
+    /// The same for an empty store, keeping its events.
     #[must_use]
     pub fn with_log(self) -> Self {
         Self { log: Some(EventLog::default()), ..self }
@@ -116,7 +116,7 @@ impl EventStore {
         })
     }
 
-    /// The newest judgements of a session's calls, `most` of them, with what came of each; the oldest first.
+    /// The newest `most` judgments of a session's calls with their outcomes, oldest first.
     #[must_use]
     pub fn past_calls(&self, session: &SessionId, most: usize) -> Vec<PastCall> {
         let mut past: Vec<PastCall> = Vec::new();
@@ -132,7 +132,7 @@ impl EventStore {
         past.split_off(past.len().saturating_sub(most))
     }
 
-    /// What the last success of a call gave.
+    /// The result of a call's last success.
     #[must_use]
     pub fn result(&self, session: &SessionId, call_id: &CallId) -> StoredResult {
         let success = self.call(session, call_id).rev().find_map(|event| match event {
@@ -151,7 +151,7 @@ impl EventStore {
         }
     }
 
-    /// Stores what was decided on a copy of the tree.
+    /// Stores a change that was decided on a copy of the tree.
     ///
     /// # Errors
     /// [`Conflict`]: nothing was stored.
@@ -173,7 +173,7 @@ impl EventStore {
         Ok(())
     }
 
-    /// Stores what was decided on the stored tree itself, or on a new one that begins `now`.
+    /// Stores a change that was decided on the stored tree itself, or on a new one that begins `now`.
     ///
     /// # Errors
     /// [`Conflict`]: nothing was stored.
@@ -185,7 +185,7 @@ impl EventStore {
         Ok(())
     }
 
-    /// Nobody has to look after the tree before `due`.
+    /// Sets when the tree is due.
     pub fn put_off(&mut self, root: &SessionId, due: Option<Timestamp>) {
         self.trees.get_mut(root).into_iter().for_each(|tree| tree.due = due);
     }
@@ -218,7 +218,7 @@ impl EventStore {
         Ok(())
     }
 
-    /// Has the tree remember again those calls of an append that it has forgotten: whoever decided on them did.
+    /// Restores the evicted calls of an append to the tree, as its decision did.
     fn recall(&mut self, append: &Append) {
         for event in &append.change.events {
             let (session, call_id) = match event {

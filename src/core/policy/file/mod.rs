@@ -35,7 +35,7 @@ pub(super) struct PolicyEngine {
     /// Idempotency keys.
     pub(super) idempotency: Idempotency,
     /// Questions to people.
-    pub(super) approvals: Approvals,
+    pub(super) approvals: ApprovalsSection,
     /// Who may call what, how often.
     pub(super) authorization: Authorization,
     /// Parts of the work, in order; a session begins in the first.
@@ -135,7 +135,7 @@ pub(super) enum InjectKey {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Approvals {
+pub(super) struct ApprovalsSection {
     /// How long a question to a person stays open before it counts as refused.
     pub(super) ttl_ms: Option<u64>,
     /// Who is asked: the first whose tools and risk fit a call decides. Where none fits, anybody who may answer.
