@@ -6,8 +6,10 @@ import asyncio
 import gc
 import json
 import os
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +40,25 @@ def eventually(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.05)
+
+
+def test_event_loops_of_many_threads_share_one_client() -> None:
+    client, interval = AsyncClient("http://127.0.0.1:9"), sys.getswitchinterval()
+
+    async def use() -> None:
+        client.driver()
+
+    def loops() -> int:
+        for _ in range(60):
+            asyncio.run(use())
+        return 60
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(lambda _: loops(), range(8))) == 480
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_decisions_are_followed_as_in_threads(server: Server, client: Client, session: str) -> None:

@@ -49,6 +49,7 @@ class Local:
         self.reports = Reports(self._send)
         self.heart = Heart(self._beat)
         self.drivers: WeakKeyDictionary[AbstractEventLoop, Driver] = WeakKeyDictionary()
+        self.drivers_lock = threading.Lock()
         self._is_ended = False
         self._running: set[Key] = set()
         self._lock = threading.Lock()

@@ -106,11 +106,14 @@ class AsyncClient(_Base):
         """What gates run calls by, in the event loop that runs."""
         loop, local = asyncio.get_running_loop(), self.plane.local
         if (driver := local.drivers.get(loop)) is None:
-            # Connections hold their loop, and would not go of themselves when that has ended.
-            for ended in [one for one in list(local.drivers) if one.is_closed()]:
-                local.drivers.pop(ended, None)
             quick, waiting = (AsyncStubs(connect_aio(self.plane.settings)) for _ in range(2))
-            driver = local.drivers[loop] = Driver(local, quick, waiting)
+            driver = Driver(local, quick, waiting)
+            # Event loops of other threads come and go at the same time.
+            with local.drivers_lock:
+                # A connection holds its loop, so an ended loop is not collected by itself.
+                for ended in [one for one in local.drivers if one.is_closed()]:
+                    del local.drivers[ended]
+                local.drivers[loop] = driver
         return driver
 
     async def close(self, timeout_s: float = CLOSE_S) -> list[Unsent]:
@@ -120,7 +123,9 @@ class AsyncClient(_Base):
             return await asyncio.to_thread(local.close, timeout_s)
         finally:
             # After the reports that this loop's calls are making by these connections.
-            if (driver := local.drivers.pop(asyncio.get_running_loop(), None)) is not None:
+            with local.drivers_lock:
+                driver = local.drivers.pop(asyncio.get_running_loop(), None)
+            if driver is not None:
                 await driver.close()
 
     async def __aenter__(self) -> Self:
