@@ -12,6 +12,7 @@ mod simulate;
 
 use std::process::ExitCode;
 
+use callgate_client::process::{block_on, failed};
 use clap::{Parser, Subcommand};
 
 /// The allocator of `callgate`.
@@ -45,14 +46,10 @@ fn main() -> ExitCode {
         return callgate::cli::main();
     }
     let outcome = match Cli::parse().command {
-        Command::Bench(args) => run(pairs::run(*args)),
+        Command::Bench(args) => block_on(pairs::run(*args)),
         Command::Simulate(args) => simulate::command::run(&args),
-        Command::BenchYardstick(args) => run(pairs::yardstick::run(args)),
-        Command::BenchCollector => run(pairs::collector::run()),
+        Command::BenchYardstick(args) => block_on(pairs::yardstick::run(args)),
+        Command::BenchCollector => block_on(pairs::collector::run()),
     };
-    outcome.map_or_else(|error| callgate_client::process::failed(&error), |()| ExitCode::SUCCESS)
-}
-
-fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    callgate_client::process::runtime()?.block_on(command)
+    outcome.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }

@@ -44,7 +44,7 @@ use clap::{CommandFactory as _, FromArgMatches, Parser, Subcommand};
 use callgate_agent::{agents, hook, proxy};
 use callgate_client::{
     contexts, out,
-    process::{failed, runtime, runtime_of},
+    process::{block_on, block_on_threads, failed},
 };
 
 use callgate_server::{config::ServeConfig, serve};
@@ -192,41 +192,39 @@ fn run(command: Command) -> ExitCode {
     let outcome = match command {
         Command::Serve(config) => {
             let threads = config.threads.map_or_else(serve::threads, usize::from);
-            runtime_of(Some(threads)).and_then(|runtime| runtime.block_on(serve::run(config)))
+            block_on_threads(Some(threads), serve::run(config))
         }
-        Command::Health(args) => runtime().and_then(|runtime| runtime.block_on(health::run(args))),
-        Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(upkeep::run(args))),
-        Command::Doctor(args) => return coded(runtime().and_then(|runtime| runtime.block_on(doctor::run(*args)))),
-        Command::Backup(args) => runtime().and_then(|runtime| runtime.block_on(backup::backup(args))),
-        Command::Restore(args) => runtime().and_then(|runtime| runtime.block_on(backup::restore(args))),
-        Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
-        Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
-        Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {
+        Command::Health(args) => block_on(health::run(args)),
+        Command::Database(args) => block_on(upkeep::run(args)),
+        Command::Doctor(args) => return coded(block_on(doctor::run(*args))),
+        Command::Backup(args) => block_on(backup::backup(args)),
+        Command::Restore(args) => block_on(backup::restore(args)),
+        Command::Psql(args) => block_on(psql::run(&args)),
+        Command::Demo(args) => block_on(demo::run(args)),
+        Command::Policy(args) => match block_on(policy::run(args)) {
             Ok(code) => return ExitCode::from(code),
             Err(error) => Err(error),
         },
-        Command::Explain(args) => runtime().and_then(|runtime| runtime.block_on(explain::run(args))),
-        Command::Agents(args) => runtime().and_then(|runtime| runtime.block_on(agents::run(args))),
+        Command::Explain(args) => block_on(explain::run(args)),
+        Command::Agents(args) => block_on(agents::run(args)),
         Command::AgentSide(AgentSide::Hook(args)) => return hook::run(&args),
         Command::AgentSide(AgentSide::McpProxy(args)) => return proxy::proxy(args),
-        Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
-        Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
-        Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(grants::run(args))),
-        Command::Audit(args) => return coded(runtime().and_then(|runtime| runtime.block_on(audit::run(args)))),
-        Command::Tenants(args) => runtime().and_then(|runtime| runtime.block_on(tenants::run(args))),
-        Command::Tokens(args) => runtime().and_then(|runtime| runtime.block_on(tokens::run(args))),
-        Command::Forget(args) => runtime().and_then(|runtime| runtime.block_on(privacy::forget(args))),
-        Command::Export(args) => runtime().and_then(|runtime| runtime.block_on(privacy::export(args))),
-        Command::Keys(args) => runtime().and_then(|runtime| runtime.block_on(reseal::run(args))),
-        Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
-        Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
+        Command::Approvals(args) => block_on(approvals::run(args)),
+        Command::Sessions(args) => block_on(sessions::run(args)),
+        Command::Grants(args) => block_on(grants::run(args)),
+        Command::Audit(args) => return coded(block_on(audit::run(args))),
+        Command::Tenants(args) => block_on(tenants::run(args)),
+        Command::Tokens(args) => block_on(tokens::run(args)),
+        Command::Forget(args) => block_on(privacy::forget(args)),
+        Command::Export(args) => block_on(privacy::export(args)),
+        Command::Keys(args) => block_on(reseal::run(args)),
+        Command::Profiles(args) => block_on(profiles::run(args)),
+        Command::Report(args) => block_on(report::run(args)),
         Command::Replay(args) => replay::run(&args),
-        Command::Evaluate(args) => {
-            return coded(runtime().and_then(|runtime| runtime.block_on(evaluate::evaluate(args))));
-        }
+        Command::Evaluate(args) => return coded(block_on(evaluate::evaluate(args))),
         Command::Run(args) => return run::main(args),
-        Command::Record(args) => runtime().and_then(|runtime| runtime.block_on(record::record(args))),
-        Command::Top(args) => runtime().and_then(|runtime| runtime.block_on(top::run(args))),
+        Command::Record(args) => block_on(record::record(args)),
+        Command::Top(args) => block_on(top::run(args)),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => completions::man(&args),
         Command::Contexts(args) => contexts::run(&args),

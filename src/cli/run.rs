@@ -21,7 +21,7 @@ use tonic::Request;
 
 use super::evaluate::{AWAY, GRACE, PAUSE, Who, client, code, judged};
 use callgate_client::{
-    process::{failed, runtime},
+    process::{block_on, failed},
     remote::{AuthenticatedChannel, Remote, is_passing, refusal},
 };
 use callgate_net::clock::Clock;
@@ -85,7 +85,7 @@ pub(super) struct RunArgs {
 
 /// Runs it. The exit code is the command's, if it ran.
 pub(super) fn main(args: RunArgs) -> ExitCode {
-    runtime().and_then(|runtime| runtime.block_on(run(args))).unwrap_or_else(|error| failed(&error))
+    block_on(run(args)).unwrap_or_else(|error| failed(&error))
 }
 
 async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,6 @@
 //! Start and end of a command: runtime and exit code.
 
-use std::process::ExitCode;
+use std::{pin::Pin, process::ExitCode};
 
 use anyhow::Context as _;
 
@@ -19,12 +19,22 @@ pub fn failed(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// A runtime with one thread per core.
+/// Runs a command to its end, on a runtime with one thread per core.
 ///
 /// # Errors
-/// Threads that cannot be started.
-pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    runtime_of(None)
+/// Those of the command, and threads that cannot be started.
+pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    block_on_threads(None, command)
+}
+
+/// [`block_on`], with `threads` threads.
+pub fn block_on_threads<T>(
+    threads: Option<usize>,
+    command: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    // Boxed: otherwise each command is compiled once per place where a runtime polls.
+    let command: Pin<Box<dyn Future<Output = anyhow::Result<T>> + '_>> = Box::pin(command);
+    runtime(threads)?.block_on(command)
 }
 
 /// Number of tasks after which a single thread polls for I/O.
@@ -33,7 +43,7 @@ const EVENT_INTERVAL: u32 = 16;
 /// A runtime with `threads` threads; default: one per core. A single thread runs tasks in wake order, so that all
 /// responses of a commit are sent in one write per connection. With several, a woken task runs next, and each response
 /// is sent alone.
-pub fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime> {
+fn runtime(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime> {
     use tokio::runtime::Builder;
     let mut builder = match threads {
         Some(1) => Builder::new_current_thread(),

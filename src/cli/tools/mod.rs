@@ -67,7 +67,7 @@ struct ImportArgs {
 fn prompt(args: &PromptArgs) -> anyhow::Result<()> {
     let policy = match &args.policy {
         Some(path) => callgate_server::policy_file::load_policy(Some(path))?.as_ref().clone(),
-        None => super::runtime()?.block_on(active(&args.remote))?,
+        None => super::block_on(active(&args.remote))?,
     };
     out!("{}", policy.prompt());
     Ok(())
