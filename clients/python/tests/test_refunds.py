@@ -26,7 +26,7 @@ POLICY = """
 policy_engine:
   unknown_tools: allow
   retry: {explore: 0, per_minute: 10000, saved_up: 10000}
-  rules: {cooldown: {mode: "off"}}  # a tool that fails in one case is none the less called in the others
+  rules: {tool_circuit_breaker: {mode: "off"}}  # a tool that fails in one case is none the less called in the others
   tool_schemas:
     refund_once: {effect: write, once: true}
     refund_keyed: {effect: write, once: true, key_honoured: true}

@@ -11,7 +11,7 @@ use crate::{
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
         json,
     },
-    rules::{cooldown, levels::DetectorLevels, repeat},
+    rules::{levels::DetectorLevels, repeat, tool_circuit_breaker},
 };
 
 /// The documents' own block, word for word.
@@ -83,7 +83,7 @@ fn a_file_changes_what_it_names_and_nothing_else() {
   deduplication: {window_ms: 60000}
   loops: {repeat: {warning: 2, critical: 4, break: 6}}
   budgets: {run: {max_steps: 12, max_total_cost_usd: 0}}
-  cooldown: {max_ms: 60000}
+  tool_circuit_breaker: {max_ms: 60000}
   retry: {explore: 0, share_of_calls: 0.5, unless_wait_honoured: true}
   rules: {growth: {mode: shadow}}
   tool_schemas:
@@ -104,7 +104,7 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     let retry = &policy.retry;
     assert_eq!((retry.explore, retry.allowance.share, retry.unless_wait_honoured), (0.0, 0.5, true));
     assert_eq!(retry.allowance.max, Policy::default().retry.allowance.max);
-    assert_eq!(policy.rules.get::<cooldown::Params>().max_ms, 60_000);
+    assert_eq!(policy.rules.get::<tool_circuit_breaker::Params>().max_ms, 60_000);
     assert_eq!(policy.tools().find_map(|(_, spec)| spec.retryable), Some(false));
     assert_eq!(policy.rules.mode("growth"), Mode::Shadow);
     assert_eq!(policy.version.len(), 16);
