@@ -211,7 +211,8 @@ async fn withdraw(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_for_two_tells_whom_it_is_for_and_who_has_said_yes() {
-    let routes = "approvals: {routes: [{tools: 'delete_*', group: finance, people: 2, escalate_after_ms: 10min,
+    let routes =
+        "approvals: {routes: [{tools: 'delete_*', group: finance, required_approvals: 2, escalate_after_ms: 10min,
       escalate_to: heads}]}";
     let text = POLICY.replacen("policy_engine:\n", &format!("policy_engine:\n  {routes}\n"), 1);
     let plane = Plane::start(&policy::compile(&text).expect("a good policy")).await;

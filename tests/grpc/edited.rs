@@ -232,7 +232,7 @@ async fn what_is_wrong_with_edited_arguments_is_said_and_nothing_is_answered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_people_approve_the_very_same_arguments() {
-    let routes = "policy_engine:\n  approvals: {routes: [{tools: 'pay', people: 2}]}\n";
+    let routes = "policy_engine:\n  approvals: {routes: [{tools: 'pay', required_approvals: 2}]}\n";
     let rules = policy::compile(&POLICY.replacen("policy_engine:\n", routes, 1)).expect("a good policy");
     let plane = Plane::start(&rules).await;
     let (mut client, approvals) = (plane.client().await, approvals(&plane).await);

@@ -82,7 +82,7 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_person_on_two_replicas_is_one_yes_and_two_people_are_two() {
-    let Scene { plane, clients: [mut here, mut there], approvals } = Scene::start("people: 2").await;
+    let Scene { plane, clients: [mut here, mut there], approvals } = Scene::start("required_approvals: 2").await;
     for n in 0..6 {
         let session = format!("s{n}");
         let asked = evaluate(&mut here, pay(&session, "c1")).await;
@@ -116,7 +116,7 @@ async fn one_person_on_two_replicas_is_one_yes_and_two_people_are_two() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_credentials_of_one_person_are_one_yes() {
-    let scene = Scene::start("people: 2").await;
+    let scene = Scene::start("required_approvals: 2").await;
     let (robot, _) = scene.token("robot", Role::Agent, &[]).await;
     let tokens = [scene.token("ada", Role::Approver, &[]).await.0, scene.token("ada", Role::Admin, &[]).await.0];
     let (bob, _) = scene.token("bob", Role::Approver, &[]).await;
@@ -130,7 +130,7 @@ async fn two_credentials_of_one_person_are_one_yes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_taken_out_of_the_group_since_answers_nothing_and_what_was_said_stands() {
-    let scene = Scene::start("group: finance, people: 2").await;
+    let scene = Scene::start("group: finance, required_approvals: 2").await;
     let (robot, _) = scene.token("robot", Role::Agent, &[]).await;
     let (ada, of_ada) = scene.token("ada", Role::Approver, &["finance"]).await;
     let (eve, of_eve) = scene.token("eve", Role::Approver, &["finance"]).await;

@@ -26,7 +26,8 @@ use super::{
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("global_circuit_breaker", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
+pub const RULE: Rule =
+    Rule::detector("global_circuit_breaker", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
 /// Minimum number of tools: other detectors cover one tool, or two calls in turn.
 const TOOLS_MIN: usize = 2;
 const CALLS_MIN: usize = 3;

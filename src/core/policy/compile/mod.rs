@@ -201,9 +201,11 @@ impl Compiler {
     }
 
     fn redaction(&mut self, keys: &file::Storage) {
-        for (key, size) in
-            [("redact", keys.redact.len()), ("keep", keys.keep.len()), ("redact_patterns", keys.redact_patterns.len())]
-        {
+        for (key, size) in [
+            ("redact", keys.redact.len()),
+            ("not_secret", keys.not_secret.len()),
+            ("redact_patterns", keys.redact_patterns.len()),
+        ] {
             if size > REDACTED_MAX {
                 self.wrong(format!("storage.{key}"), format!("has more than {REDACTED_MAX} entries"));
             }
@@ -218,8 +220,8 @@ impl Compiler {
                 Err(error) => self.wrong(format!("storage.redact_patterns[{at}]"), error.to_string()),
             }
         }
-        let (also, keep) = (keys.redact.iter().map(String::as_str), keys.keep.iter().map(String::as_str));
-        self.policy.redaction = Redaction::new(also, keep, patterns);
+        let (also, not_secret) = (keys.redact.iter().map(String::as_str), keys.not_secret.iter().map(String::as_str));
+        self.policy.redaction = Redaction::new(also, not_secret, patterns);
     }
 
     fn inject_as(&mut self, keys: &file::Idempotency) -> Option<InjectAs> {

@@ -8,6 +8,15 @@ pub(super) const RENAMED: &[(&str, &str, &str)] = &[
     ("loops", "breaker", "global_circuit_breaker"),
     ("rules", "breaker", "global_circuit_breaker"),
     ("rules", "cooldown", "tool_circuit_breaker"),
+    ("approvals.routes.*", "people", "required_approvals"),
+    ("growth", "patience", "max_waits"),
+    ("retry", "explore", "probe_share"),
+    ("retry", "rate_limit_run", "max_consecutive_rate_limits"),
+    ("retry", "saved_up", "burst"),
+    ("retry", "unless_wait_honoured", "exclude_honored_waits"),
+    ("storage", "keep", "not_secret"),
+    ("tool_schemas.*", "by_session", "private_to_call_tree"),
+    ("tool_schemas.*", "key_honoured", "key_honored"),
 ];
 
 /// The new name of a key or rule, if it is one of these.
