@@ -309,7 +309,7 @@ async fn list(
         match page.next_page_token {
             end if end.is_empty() => return Ok(()),
             _ if !all => {
-                let since = page.searched.and_then(|searched| searched.since_time);
+                let since = page.searched_range.and_then(|searched| searched.since_time);
                 match &request.calls {
                     None => errln!("note: only the newest {} sessions are shown; --all shows all", sessions.len()),
                     Some(_) => errln!("note: searched back to {}; --all searches everything", at(since.as_ref())),

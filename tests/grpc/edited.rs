@@ -238,7 +238,7 @@ async fn two_people_approve_the_very_same_arguments() {
     let (mut client, approvals) = (plane.client().await, approvals(&plane).await);
     let id = held(&mut client, "s", "c1").await;
     let first = resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.expect("the first yes");
-    assert_eq!((first.state(), first.seconded_by.as_slice()), (ApprovalState::Pending, ["eve".to_owned()].as_slice()));
+    assert_eq!((first.state(), first.approved_by.as_slice()), (ApprovalState::Pending, ["eve".to_owned()].as_slice()));
     assert_eq!(first.edited_arguments_json, CHOSEN, "the other one sees what it is to");
     assert_eq!(resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.as_ref(), Ok(&first), "sent again");
     let otherwise = || Err((Code::FailedPrecondition, "OTHER_ARGUMENTS".to_owned()));

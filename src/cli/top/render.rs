@@ -172,8 +172,8 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
         "ready": fleet.is_ready,
         "callsPerSecond": fleet.has_rates.then_some(rates),
         "judging": figures.map(|figures| figures.at_work),
-        "waiting": figures.map(|figures| figures.waiting),
-        "turnedAwayPerSecond": fleet.has_rates.then_some(fleet.turned_away),
+        "queued": figures.map(|figures| figures.waiting),
+        "shedPerSecond": fleet.has_rates.then_some(fleet.turned_away),
         "commitMs": fleet.commit_ms,
         "policyBehind": figures.map(|figures| figures.policy_behind),
         "sessionsHeld": are("held"),
@@ -185,7 +185,7 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
         "approvalsOpen": fleet.approvals.len(),
         "approvalsOldestTime": oldest.and_then(|approval| time(approval.create_time.as_ref())),
         "refusals": refused.collect::<Vec<_>>(),
-        "cooldowns": cooling.collect::<Vec<_>>(),
+        "openCircuitBreakers": cooling.collect::<Vec<_>>(),
         "budgets": near.collect::<Vec<_>>(),
     })
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::v1::{
-    Approval, BudgetDimension, BudgetLeft, BudgetScope, CallState, CallSummary, Cooldown, FailureKind, HaltScope,
+    Approval, BudgetDimension, BudgetUsage, BudgetScope, CallState, CallSummary, OpenCircuitBreaker, FailureKind, HaltScope,
     HaltState, ServerInfo, SessionState, SessionSummary,
 };
 
@@ -31,8 +31,8 @@ fn fleet() -> FleetSnapshot {
     };
     let held = CallSummary { state: CallState::Held.into(), tool: "pay".into(), ..CallSummary::default() };
     let cooldown =
-        Cooldown { tool: "get_weather".into(), failure: FailureKind::RateLimited.into(), expire_time: ago(-90) };
-    let budget = |used| BudgetLeft {
+        OpenCircuitBreaker { tool: "get_weather".into(), failure: FailureKind::RateLimited.into(), expire_time: ago(-90) };
+    let budget = |used| BudgetUsage {
         extra: 0,
         scope: BudgetScope::CallTree.into(),
         dimension: BudgetDimension::CostMicros.into(),
@@ -42,7 +42,7 @@ fn fleet() -> FleetSnapshot {
     let state = SessionState {
         session_id: "desk-1".into(),
         calls: vec![held],
-        cooldowns: vec![cooldown],
+        open_circuit_breakers: vec![cooldown],
         budgets: vec![budget(45_000_000), budget(1)],
         ..SessionState::default()
     };

@@ -4,7 +4,7 @@ use prost_types::Duration;
 
 use callgate_core::domain::outcome::Repeat;
 use callgate_proto::v1::{
-    self, BudgetDimension, BudgetLeft, BudgetScope, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
+    self, BudgetDimension, BudgetUsage, BudgetScope, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
     SessionStanding,
 };
 
@@ -89,7 +89,7 @@ pub(super) fn halted(scope: HaltScope) -> &'static str {
 }
 
 /// A budget, by its dimension and scope.
-pub(super) fn budget(left: &BudgetLeft) -> String {
+pub(super) fn budget(left: &BudgetUsage) -> String {
     let what = match left.dimension() {
         BudgetDimension::CostMicros => "cost".to_owned(),
         BudgetDimension::ElapsedMs => "time".to_owned(),

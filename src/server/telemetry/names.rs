@@ -275,9 +275,9 @@ names! {
     /// Address of the author, if any.
     AUDIT_FROM = "callgate.audit.from",
     /// Description of the action.
-    AUDIT_WHAT = "callgate.audit.what",
+    AUDIT_WHAT = "callgate.audit.action",
     /// Reason of the author, if any.
-    AUDIT_WHY = "callgate.audit.why",
+    AUDIT_WHY = "callgate.audit.reason",
     /// Cause of a failure. Logs.
     ERROR = "callgate.error",
 }

@@ -213,7 +213,7 @@ async fn page(
         stopped.list_halts(ListHaltsRequest { page_size: 500, ..Default::default() }),
     )?;
     let (found, halts) = (found.into_inner(), halts.into_inner().halts);
-    let searched = found.searched.unwrap_or_default();
+    let searched = found.searched_range.unwrap_or_default();
     let row = |session: SessionSummary| Row {
         standing: words::standing(session.standing()),
         decision: words::decision(session.last_decision()),
@@ -227,7 +227,7 @@ async fn page(
             next => search.path(next),
         },
         since: searched.since_time,
-        is_sealed: searched.sealed,
+        is_sealed: searched.has_encrypted_arguments,
         is_live: search.is_empty() && search.after.is_empty(),
         halts: halts.into_iter().map(ActiveHalt::new).collect(),
         is_operator: visitor.is_one_of(&[Role::Operator]),
