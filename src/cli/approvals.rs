@@ -53,12 +53,12 @@ enum Action {
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Approve the call: once, or for a time with --for
+    /// Approve the call: once, or for a time with --scope
     Approve {
         /// Approve later calls of the tool too: on the call's resource, or all of the session
-        #[arg(long = "for", value_name = "SCOPE")]
+        #[arg(long)]
         scope: Option<Scope>,
-        /// Minutes that --for lasts [default: 60]
+        /// Minutes that --scope lasts [default: 60]
         #[arg(long, requires = "scope")]
         minutes: Option<u64>,
         /// Approve other arguments, one JSON object: text, a file (@FILE), or standard input (-). The held call then

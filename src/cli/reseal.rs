@@ -11,7 +11,9 @@ use callgate_client::{
     json::OutputFormat,
     remote::{ActorArgs, asked, refusal},
 };
-use callgate_proto::v1::{ReencryptRequest, ReencryptResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
+use callgate_proto::v1::{
+    ReencryptRequest, ReencryptResponse, StorageKey, privacy_service_client::PrivacyServiceClient,
+};
 use callgate_server::grpc;
 
 /// Arguments of `callgate keys`.

@@ -199,7 +199,11 @@ async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot()
         (trying(""), Code::InvalidArgument, "INVALID_FIELD"),
         (trying(&"#".repeat((1 << 20) + 1)), Code::InvalidArgument, "INVALID_FIELD"),
         (hash("xyz"), Code::InvalidArgument, "INVALID_FIELD"),
-        (BacktestPolicyRequest { baseline_hash: "1".to_owned(), ..trying(NEW) }, Code::InvalidArgument, "INVALID_FIELD"),
+        (
+            BacktestPolicyRequest { baseline_hash: "1".to_owned(), ..trying(NEW) },
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+        ),
         (BacktestPolicyRequest { max_calls: 100_001, ..trying(NEW) }, Code::InvalidArgument, "INVALID_FIELD"),
         (
             BacktestPolicyRequest { start_time: at(20), end_time: at(20), ..trying(NEW) },

@@ -42,7 +42,11 @@ async fn fleet(client: &mut Client) {
 
 async fn found(sessions: &mut Sessions, request: v1::ListSessionsRequest) -> Vec<String> {
     let found = sessions.list_sessions(request).await.expect("sessions").into_inner();
-    assert_eq!(found.searched_range, Some(v1::SearchedRange { since_time: None, has_encrypted_arguments: false }), "all was looked through");
+    assert_eq!(
+        found.searched_range,
+        Some(v1::SearchedRange { since_time: None, has_encrypted_arguments: false }),
+        "all was looked through"
+    );
     found.sessions.into_iter().map(|session| session.session_id).collect()
 }
 
@@ -114,7 +118,10 @@ async fn calls_are_listed_by_their_place_in_the_tree_or_the_newest_first() {
     let in_order = v1::ListCallsRequest { oldest_first: true, ..of("below") };
     assert_eq!(pages(&mut sessions, in_order).await, tree);
     assert_eq!(pages(&mut sessions, of("one")).await, tree.into_iter().rev().collect::<Vec<_>>());
-    assert_eq!(pages(&mut sessions, v1::ListCallsRequest { exclude_child_sessions: true, ..of("below") }).await, ["below d1"]);
+    assert_eq!(
+        pages(&mut sessions, v1::ListCallsRequest { exclude_child_sessions: true, ..of("below") }).await,
+        ["below d1"]
+    );
     let all = pages(&mut sessions, v1::ListCallsRequest::default()).await;
     assert_eq!(all, ["three c1", "two c2", "two c1", "below d1", "one c3", "one c2", "one c1"]);
     let filter = CallFilter { decision: Decision::Deny.into(), ..Default::default() };

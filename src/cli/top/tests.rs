@@ -9,8 +9,8 @@ use super::{
 };
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::v1::{
-    Approval, BudgetDimension, BudgetUsage, BudgetScope, CallState, CallSummary, OpenCircuitBreaker, FailureKind, HaltScope,
-    HaltState, ServerInfo, SessionState, SessionSummary,
+    Approval, BudgetDimension, BudgetScope, BudgetUsage, CallState, CallSummary, FailureKind, HaltScope, HaltState,
+    OpenCircuitBreaker, ServerInfo, SessionState, SessionSummary,
 };
 
 const NOW_S: i64 = 1_700_000_000;
@@ -30,8 +30,11 @@ fn fleet() -> FleetSnapshot {
         ..SessionSummary::default()
     };
     let held = CallSummary { state: CallState::Held.into(), tool: "pay".into(), ..CallSummary::default() };
-    let cooldown =
-        OpenCircuitBreaker { tool: "get_weather".into(), failure: FailureKind::RateLimited.into(), expire_time: ago(-90) };
+    let cooldown = OpenCircuitBreaker {
+        tool: "get_weather".into(),
+        failure: FailureKind::RateLimited.into(),
+        expire_time: ago(-90),
+    };
     let budget = |used| BudgetUsage {
         extra: 0,
         scope: BudgetScope::CallTree.into(),

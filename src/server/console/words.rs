@@ -4,7 +4,7 @@ use prost_types::Duration;
 
 use callgate_core::domain::outcome::Repeat;
 use callgate_proto::v1::{
-    self, BudgetDimension, BudgetUsage, BudgetScope, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
+    self, BudgetDimension, BudgetScope, BudgetUsage, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
     SessionStanding,
 };
 

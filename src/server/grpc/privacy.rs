@@ -111,7 +111,10 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
 
     type ReencryptStream = ResponseStream<v1::ReencryptResponse>;
 
-    async fn reencrypt(&self, request: Request<v1::ReencryptRequest>) -> Result<Response<Self::ReencryptStream>, Status> {
+    async fn reencrypt(
+        &self,
+        request: Request<v1::ReencryptRequest>,
+    ) -> Result<Response<Self::ReencryptStream>, Status> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let is_dry = request.into_inner().validate_only;

@@ -26,8 +26,8 @@ use callgate_core::domain::{budget::Dimension, time::wait_in_words};
 use callgate_proto::{
     time::{millis, unix_ms},
     v1::{
-        BudgetScope, NearBudget, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, ServerHealth,
-        Role, Savings, fleet_service_client::FleetServiceClient,
+        BudgetScope, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, NearBudget, Role, Savings,
+        ServerHealth, fleet_service_client::FleetServiceClient,
     },
 };
 

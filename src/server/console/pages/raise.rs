@@ -2,7 +2,7 @@
 
 use super::super::{fault::PageError, words};
 use callgate_core::domain::budget::micros;
-use callgate_proto::v1::{BudgetDimension, BudgetUsage, BudgetScope, RaiseBudgetRequest};
+use callgate_proto::v1::{BudgetDimension, BudgetScope, BudgetUsage, RaiseBudgetRequest};
 
 /// A budget that may be raised.
 pub(super) struct RaisableBudget {

@@ -23,7 +23,7 @@ use crate::{
     grpc::Insider,
 };
 use callgate_proto::v1::{
-    Approval, ApprovalState, BudgetDimension, BudgetUsage, BudgetScope, CallEntry, CreateGrantRequest, Decision,
+    Approval, ApprovalState, BudgetDimension, BudgetScope, BudgetUsage, CallEntry, CreateGrantRequest, Decision,
     GetSessionStateRequest, Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest, ListGrantsRequest,
     ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SetPhaseRequest, WatchSessionRequest,
     approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,

@@ -5,7 +5,7 @@ use chrono::DateTime;
 use super::count;
 use callgate_proto::{
     time::{millis, unix_ms},
-    v1::{Decision, Fleet, FleetMinute, ServerMinute, Savings},
+    v1::{Decision, Fleet, FleetMinute, Savings, ServerMinute},
 };
 
 /// A chart, and the columns of the table that it is drawn from.
