@@ -66,7 +66,7 @@ pub fn log(tenant: TenantId, event: &AuditEvent) {
         { "callgate.audit.kind" } = kind.as_str(),
         { "callgate.audit.by" } = by.name.as_str(),
         { "callgate.audit.credential" } = %by.credential,
-        { "callgate.audit.from" } = by.from.as_deref(),
+        { "callgate.audit.address" } = by.from.as_deref(),
         { "gen_ai.conversation.id" } = session.as_deref(),
         { "callgate.audit.action" } = what.as_str(),
         { "callgate.audit.reason" } = why.as_deref(),
