@@ -83,7 +83,7 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
 fn rule_as_json(one: &ExplainedRule) -> Value {
     let said = one.finding.as_ref().map(|finding| &finding.message);
     let silent = said.is_none().then_some(&one.no_finding_reason);
-    json!({"rule": one.rule, "mode": one.mode, "said": said, "silent": silent})
+    json!({"rule": one.rule, "mode": one.mode, "message": said, "noFindingReason": silent})
 }
 
 /// The unique call.

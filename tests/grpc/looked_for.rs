@@ -2,7 +2,7 @@
 
 use callgate_core::domain::identity::Role;
 use callgate_proto::v1::{
-    self, CallFilter, Decision, HaltScope, OutcomeStatus, SessionStanding, session_service_client::SessionServiceClient,
+    self, CallFilter, Decision, HaltScope, OutcomeStatus, SessionStatus, session_service_client::SessionServiceClient,
 };
 use tonic::{Code, transport::Channel};
 
@@ -77,17 +77,16 @@ async fn sessions_are_found_by_what_happened_in_them() {
         let told = format!("{filter:?}");
         assert_eq!(found(&mut sessions, like(filter)).await, wanted, "{told}");
     }
-    let standing =
-        |standing: SessionStanding| v1::ListSessionsRequest { standing: standing.into(), ..Default::default() };
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Held)).await, ["below"]);
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Calling)).await, ["three", "one"]);
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Quiet)).await, ["two"]);
+    let standing = |standing: SessionStatus| v1::ListSessionsRequest { status: standing.into(), ..Default::default() };
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Held)).await, ["below"]);
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Calling)).await, ["three", "one"]);
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Idle)).await, ["two"]);
     let halt = v1::HaltRequest { scope: HaltScope::Session.into(), name: "one".into(), reason: "a drill".into() };
     sessions.halt(from("eve", halt)).await.expect("a halt");
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Halted)).await, ["one", "below"], "and those below it");
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Halted)).await, ["one", "below"], "and those below it");
     let halt = v1::HaltRequest { scope: HaltScope::Agent.into(), name: "clerk".into(), reason: String::new() };
     sessions.halt(from("eve", halt)).await.expect("a halt");
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Halted)).await.len(), 4);
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Halted)).await.len(), 4);
 
     let wrong = like(CallFilter { decision: 77, ..Default::default() });
     let refused = sessions.list_sessions(wrong).await.expect_err("no such decision");

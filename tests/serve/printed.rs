@@ -15,7 +15,7 @@ const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson c
                         resolvedBy resource risk riskReasons rootSessionId scope seq sessionId state tier \
                         tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
-                       parentSessionId rootSessionId sessionId standing steps updateTime";
+                       parentSessionId rootSessionId sessionId status steps updateTime";
 const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs enforced halts judging openCircuitBreakers \
                    policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted \
                    sessionsHasMore sessionsHeld sessionsStopped shedPerSecond version queued";
@@ -99,7 +99,7 @@ async fn what_a_server_tells_keeps_its_names() {
         (&format!("grants revoke s1 {grant}"), ""),
         ("policy list", REVISION),
         ("policy show", "hash revision text"),
-        (&test, "doubles isWrite refused tool"),
+        (&test, "duplicates isWrite refused tool"),
         (suggest, "calls policy sessions"),
         (&apply, "hash revision warnings"),
         ("policy rollback", REVISION),

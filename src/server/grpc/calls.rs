@@ -66,7 +66,7 @@ pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> DecodeResult
     })?;
     Ok(SessionQuery {
         calls: filter("calls", message.calls.as_ref())?,
-        standing: member::<v1::SessionStanding, _>("standing", message.standing)?,
+        standing: member::<v1::SessionStatus, _>("status", message.status)?,
         after,
         max: page_size(message.page_size, SHORT_PAGE_DEFAULT)?,
     })
@@ -118,7 +118,7 @@ pub(super) fn sessions(
         open_calls: line.open_calls,
         cost_micros: line.cost_micros,
         parent_session_id: line.parent.unwrap_or_default(),
-        standing: line.standing.to_wire().into(),
+        status: line.standing.to_wire().into(),
         agent_id: line.agent.unwrap_or_default(),
         last_tool: line.last_tool.unwrap_or_default(),
         last_decision: line.last_decision.map_or(0, encode::decision),

@@ -110,7 +110,7 @@ fn sessions(frame: &Frame, fleet: &Fleet) -> [Card; 4] {
     [
         Card::new("held", "Sessions waiting", held, unless_none(held, "ask", "for approval"))
             .saying("Each waits for the answer to an approval request.")
-            .leading(path("waits"), "View"),
+            .leading(path("held"), "View"),
         Card::new("stopped", "Sessions stopped", stopped, unless_none(stopped, "warn", "check"))
             .saying("In the last hour, by a budget, a loop or a halt. No call was allowed since.")
             .leading(path("stopped"), "View"),
