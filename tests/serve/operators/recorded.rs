@@ -202,7 +202,7 @@ async fn doubles_of_what_was_recorded_are_refused_by_a_policy_that_declares_the_
     for expected in [["1", "1", "drop"], ["20", "20", "edit"], ["60", "60", "look"]] {
         assert!(lines.iter().any(|line| line == &expected), "{expected:?} is missing in\n{said}");
     }
-    says(&said, &["81 of 81 doubles are refused"]);
+    says(&said, &["81 of 81 duplicates are refused"]);
     // A permitted duplicate of a declared write is the finding of this command.
     let unguarded = format!("{STRICT}  rules: {{same_call: {{mode: 'off'}}, side_effects: {{mode: 'off'}}}}\n");
     let unguarded = desk.home.file("unguarded.yaml", &unguarded.replace("action: hitl", "action: allowlist"));
