@@ -147,8 +147,8 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
         "approved {id} with other arguments, digest {} instead of {}",
         told.edited_args_digest, told.args_digest
     );
-    assert_eq!(entries.iter().filter(|entry| entry.what.starts_with(&what)).count(), 1, "{entries:?}");
-    assert!(!entries.iter().any(|entry| entry.what.contains("anna")), "no word of an argument: {entries:?}");
+    assert_eq!(entries.iter().filter(|entry| entry.action.starts_with(&what)).count(), 1, "{entries:?}");
+    assert!(!entries.iter().any(|entry| entry.action.contains("anna")), "no word of an argument: {entries:?}");
     let row = format!("select count(*) from approvals where status = 'edited' and edited_arguments = '{CHOSEN}'");
     assert_eq!(plane.postgres.number(&row).await, 1);
     // A build without edited answers reads a denial.

@@ -103,7 +103,7 @@ fn health(fleet: &FleetSnapshot) -> String {
     let (green, red) = (colored(AnsiColor::Green), colored(AnsiColor::Red));
     let ready = if fleet.is_ready { format!("{green}ready{green:#}") } else { format!("{red}not ready{red:#}") };
     let Some(figures) = &fleet.figures else { return format!("server    {ready}") };
-    let mut text = format!("server    {ready}  judging {:.0}  waiting {:.0}", figures.at_work, figures.waiting);
+    let mut text = format!("server    {ready}  judging {:.0}  queued {:.0}", figures.at_work, figures.waiting);
     if let Some(ms) = fleet.commit_ms {
         let _ = write!(text, "  commit {ms:.1} ms");
     }

@@ -105,7 +105,7 @@ fn top_shows_the_summary_and_every_list_that_is_not_empty() {
     for line in [
         "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a8d0e1f23  22:13:20Z\n",
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
-        "server    ready  judging 0  waiting 0  policy current\n",
+        "server    ready  judging 0  queued 0  policy current\n",
         "sessions  2, calls open 1, held 1, stopped 0, halted 1  approvals 1, oldest 4m\n",
         "  desk-1   1m      12     1     $1.23  held\n",
         "  desk-2   1m      40     0     $1.23  halted\n",

@@ -191,7 +191,7 @@ fn judgement(judgement: CallJudgment) -> v1::Judgement {
         seq: judgement.seq,
         judge_time: Some(timestamp(judgement.at)),
         decision: encode::decision(judgement.decision),
-        would: encode::decision(judgement.would),
+        policy_decision: encode::decision(judgement.would),
         rule: judgement.rule.unwrap_or_default(),
         reason: judgement.reason.unwrap_or_default(),
         findings: judgement.findings.iter().map(encode::finding).collect(),
