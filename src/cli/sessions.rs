@@ -253,7 +253,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
         }
         Action::Settle { session, call, outcome, result, error, reason, server } => {
             let WriteArgs { by, form, remote } = server;
-            let request = settlement((session, call), outcome, (result, error), reason);
+            let request = settlement((session, call), outcome, result, error, reason);
             let call = request.call_id.clone();
             let settled = asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
             let what = match outcome {
@@ -275,7 +275,8 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
 fn settlement(
     (session_id, call_id): (String, String),
     outcome: OutcomeFilter,
-    (result, error): (Option<String>, Option<String>),
+    result: Option<String>,
+    error: Option<String>,
     reason: String,
 ) -> SettleOutcomeRequest {
     let (status, result, error) = match outcome {

@@ -11,14 +11,14 @@ use crate::{
 
 const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson callId createTime editedArgsDigest \
                         editedArgumentsJson effect effectResource escalateGroup expireTime findings group host \
-                        idempotent justification once policyVersion ranCallId reasons requestedBy requiredApprovals resolutionReason \
-                        resolvedBy resource risk riskReasons rootSessionId scope seq sessionId state tier \
-                        tool";
+                        idempotent justification once policyVersion ranCallId reasons requestedBy requiredApprovals \
+                        resolutionReason resolvedBy resource risk riskReasons rootSessionId scope seq sessionId \
+                        state tier tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
                        parentSessionId rootSessionId sessionId status steps updateTime";
-const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs enforced halts judging openCircuitBreakers \
-                   policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted \
-                   sessionsHasMore sessionsHeld sessionsStopped shedPerSecond version queued";
+const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs enforced halts judging \
+                   openCircuitBreakers policyBehind policyRevision policyVersion ready refusals server sessions \
+                   sessionsHalted sessionsHasMore sessionsHeld sessionsStopped shedPerSecond version queued";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";
 const TENANT: &str =
