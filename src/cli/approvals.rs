@@ -53,12 +53,12 @@ enum Action {
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Approve the call: once, or for a time with --for
+    /// Approve the call: once, or for a time with --scope
     Approve {
         /// Approve later calls of the tool too: on the call's resource, or all of the session
-        #[arg(long = "for", value_name = "SCOPE")]
+        #[arg(long)]
         scope: Option<Scope>,
-        /// Minutes that --for lasts [default: 60]
+        /// Minutes that --scope lasts [default: 60]
         #[arg(long, requires = "scope")]
         minutes: Option<u64>,
         /// Approve other arguments, one JSON object: text, a file (@FILE), or standard input (-). The held call then
@@ -236,12 +236,12 @@ fn line(approval: &Approval) {
 /// Approvers of an open request, where restricted.
 fn whom(approval: &Approval) -> Option<String> {
     let is_open = approval.state() == ApprovalState::Pending;
-    (is_open && (!approval.group.is_empty() || approval.people > 1)).then(|| asked_of(approval))
+    (is_open && (!approval.group.is_empty() || approval.required_approvals > 1)).then(|| asked_of(approval))
 }
 
 /// Number of required approvals, and the group.
 fn asked_of(approval: &Approval) -> String {
-    let mut whom = if approval.people > 1 { "two people" } else { "one person" }.to_owned();
+    let mut whom = if approval.required_approvals > 1 { "two people" } else { "one person" }.to_owned();
     whom += &match approval.group.as_str() {
         "" => ", any approver".to_owned(),
         group => format!(" of group {group}"),
@@ -249,8 +249,8 @@ fn asked_of(approval: &Approval) -> String {
     if !approval.escalate_group.is_empty() {
         whom += &format!(", from {} also of group {}", at(approval.escalate_time.as_ref()), approval.escalate_group);
     }
-    if !approval.seconded_by.is_empty() {
-        whom += &format!("; approved by {} so far", approval.seconded_by.join(", "));
+    if !approval.approved_by.is_empty() {
+        whom += &format!("; approved by {} so far", approval.approved_by.join(", "));
     }
     whom
 }

@@ -88,7 +88,7 @@ fn line(entry: &AuditEntry) {
         entry.number,
         at(entry.create_time.as_ref()),
         entry.kind,
-        entry.what,
+        entry.action,
         with("  session ", &entry.session_id),
         with("  by ", &entry.by),
         match (entry.credential.as_str(), entry.origin.as_str()) {
@@ -97,7 +97,7 @@ fn line(entry: &AuditEntry) {
             ("", origin) => format!(" (from {origin})"),
             (credential, origin) => format!(" ({credential}, from {origin})"),
         },
-        with(": ", &entry.why),
+        with(": ", &entry.reason),
     );
 }
 
@@ -115,8 +115,8 @@ async fn verify(
         } else {
             outln!("anchor {}", found.anchor);
         }
-        if found.erased_words > 0 {
-            outln!("{} texts were erased, each with its own audit entry", found.erased_words);
+        if found.erased_texts > 0 {
+            outln!("{} texts were erased, each with its own audit entry", found.erased_texts);
         }
     })?;
     if !found.problems.is_empty() {

@@ -71,7 +71,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "approvals approve",
         &[
-            ("callgate approvals approve 0195f2c4 --for resource --minutes 30 --reason 'asked Ann'", ""),
+            ("callgate approvals approve 0195f2c4 --scope resource --minutes 30 --reason 'asked Ann'", ""),
             ("callgate approvals approve 0195f2c4 --arguments @less.json", "with other arguments, once"),
         ],
     ),
@@ -101,12 +101,12 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "sessions raise",
         &[
             ("callgate sessions raise s-42 max_steps 200 --reason 'nearly done'", ""),
-            ("callgate sessions raise s-42 max_total_cost_usd 5 --of run", "five dollars more, until the run ends"),
+            ("callgate sessions raise s-42 max_total_cost_usd 5 --scope run", "five dollars more, until the run ends"),
         ],
     ),
     (
         "sessions settle",
-        &[("callgate sessions settle s-42 call-17 happened --with '{\"id\": 7}' --reason 'saw it'", "")],
+        &[("callgate sessions settle s-42 call-17 happened --result '{\"id\": 7}' --reason 'saw it'", "")],
     ),
     ("sessions compacted", &[("callgate sessions compacted s-42", "")]),
     ("grants create", &[("callgate grants create s-42 'create_*|update_*' 5 --minutes 30", "")]),
@@ -117,7 +117,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("tenants create", &[("callgate tenants create acme --calls-per-second 50", "")]),
     ("tenants list", &[("callgate tenants list", "")]),
     ("tenants quotas", &[("callgate tenants quotas acme --sessions 10000", "removes all other quotas")]),
-    ("tenants retention", &[("callgate tenants retention acme --words-days 30 --calls-days 365", "")]),
+    ("tenants retention", &[("callgate tenants retention acme --texts-days 30 --calls-days 365", "")]),
     ("tenants suspend", &[("callgate tenants suspend acme --reason 'unpaid'", "")]),
     ("tenants resume", &[("callgate tenants resume acme", "")]),
     ("tenants delete", &[("callgate tenants delete acme --yes", "")]),
@@ -137,7 +137,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("forget", &[("callgate forget user ann", "show the amount"), ("callgate forget user ann --yes", "")]),
     ("export", &[("callgate export user ann --out ann.jsonl", "")]),
     ("keys list", &[("callgate keys list", "")]),
-    ("keys reseal", &[("callgate keys reseal", "")]),
+    ("keys reencrypt", &[("callgate keys reencrypt", "")]),
     ("profiles", &[("callgate profiles get_order", ""), ("callgate profiles --json | jq -r '[.tool, .trials]'", "")]),
     ("profiles rebuild", &[("callgate profiles rebuild", "")]),
     ("report", &[("callgate report --days 30", "")]),

@@ -59,11 +59,11 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     told(&call);
     questions.iter().for_each(question);
     let bold = Style::new().bold();
-    if explained.unseen.is_empty() {
+    if explained.inputs_missing.is_empty() {
         outln!("\n{bold}facts{bold:#}");
-        explained.seen.iter().for_each(|fact| outln!("  {:<10} {}", fact.name, fact.text));
+        explained.inputs.iter().for_each(|fact| outln!("  {:<10} {}", fact.name, fact.text));
     } else {
-        outln!("\nThe facts cannot be shown: {}.", explained.unseen);
+        outln!("\nThe facts cannot be shown: {}.", explained.inputs_missing);
     }
     outln!("\n{bold}rules, in order{bold:#}");
     for one in &explained.rules {
@@ -72,7 +72,7 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
             None if one.mode == "off" => outln!("  {:<16} off", one.rule),
             None => {
                 let shadowed = if one.mode == "shadow" { " (shadowed)" } else { "" };
-                outln!("  {:<16} {DIM}{}{shadowed}{DIM:#}", one.rule, one.silence);
+                outln!("  {:<16} {DIM}{}{shadowed}{DIM:#}", one.rule, one.no_finding_reason);
             }
         }
     }
@@ -82,8 +82,8 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
 /// A rule: mode, and finding or explanation.
 fn rule_as_json(one: &ExplainedRule) -> Value {
     let said = one.finding.as_ref().map(|finding| &finding.message);
-    let silent = said.is_none().then_some(&one.silence);
-    json!({"rule": one.rule, "mode": one.mode, "said": said, "silent": silent})
+    let silent = said.is_none().then_some(&one.no_finding_reason);
+    json!({"rule": one.rule, "mode": one.mode, "message": said, "noFindingReason": silent})
 }
 
 /// The unique call.

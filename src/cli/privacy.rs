@@ -178,7 +178,7 @@ where
         outln!("This would delete {} of {named}.", trees(&last));
         outln!("Nothing was deleted; add --yes to delete.");
     } else {
-        outln!("Deleted {} of {named}, and {} of other data.", trees(&last), others(last.others));
+        outln!("Deleted {} of {named}, and {} of other data.", trees(&last), others(last.other_rows));
         outln!("Every replica drops it from its cache within two seconds.");
     }
     Ok(())
@@ -238,7 +238,7 @@ where
             None => outln!("{}", row.row_json),
         }
         written += 1;
-        let with = sealed_with(&row.row_json);
+        let with = missing_keys(&row.row_json);
         sealed += u64::from(!with.is_empty());
         keys.extend(with);
         if out::is_closed() {
@@ -252,7 +252,7 @@ where
     if sealed > 0 {
         let keys: Vec<String> = keys.into_iter().collect();
         bail!(
-            "{sealed} of these rows have texts that are still encrypted, marked by `sealed_with`: they need the \
+            "{sealed} of these rows have texts that are still encrypted, marked by `missing_keys`: they need the \
              tenant's keys {}. \
              Pass their file with --keys, or export from a server that has them",
             keys.join(", ")
@@ -262,11 +262,11 @@ where
 }
 
 /// The keys that a row's decryption needs.
-fn sealed_with(row: &str) -> Vec<String> {
+fn missing_keys(row: &str) -> Vec<String> {
     // Few rows have it, and only an object of that name counts.
-    if !row.contains("\"sealed_with\"") {
+    if !row.contains("\"missing_keys\"") {
         return Vec::new();
     }
     let row: serde_json::Value = serde_json::from_str(row).unwrap_or_default();
-    row["sealed_with"].as_array().into_iter().flatten().filter_map(|key| Some(key.as_str()?.to_owned())).collect()
+    row["missing_keys"].as_array().into_iter().flatten().filter_map(|key| Some(key.as_str()?.to_owned())).collect()
 }

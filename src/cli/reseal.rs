@@ -11,7 +11,9 @@ use callgate_client::{
     json::OutputFormat,
     remote::{ActorArgs, asked, refusal},
 };
-use callgate_proto::v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
+use callgate_proto::v1::{
+    ReencryptRequest, ReencryptResponse, StorageKey, privacy_service_client::PrivacyServiceClient,
+};
 use callgate_server::grpc;
 
 /// Arguments of `callgate keys`.
@@ -26,7 +28,7 @@ enum KeysCommand {
     /// List a tenant's keys, each with the number of rows encrypted with it
     List(Where),
     /// Re-encrypt values under older keys, and plaintext values, with the newest key
-    Reseal(Where),
+    Reencrypt(Where),
 }
 
 #[derive(Debug, Args)]
@@ -43,9 +45,9 @@ struct Where {
 pub(super) async fn run(args: KeysArgs) -> anyhow::Result<()> {
     let (Where { opening, form, place }, validate_only) = match args.command {
         KeysCommand::List(of) => (of, true),
-        KeysCommand::Reseal(of) => (of, false),
+        KeysCommand::Reencrypt(of) => (of, false),
     };
-    let request = ResealRequest { validate_only };
+    let request = ReencryptRequest { validate_only };
     let Some((gate, tenant)) = place.database().await? else {
         return resealing(PrivacyServiceClient::new(place.remote.connect().await?), request, form, &place.by).await;
     };
@@ -57,7 +59,7 @@ pub(super) async fn run(args: KeysArgs) -> anyhow::Result<()> {
 
 async fn resealing<S>(
     mut client: PrivacyServiceClient<S>,
-    request: ResealRequest,
+    request: ReencryptRequest,
     form: OutputFormat,
     by: &ActorArgs,
 ) -> anyhow::Result<()>
@@ -67,8 +69,8 @@ where
     S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
 {
-    let mut answers = asked(client.reseal(by.signed(request)?).await)?;
-    let mut last = ResealResponse::default();
+    let mut answers = asked(client.reencrypt(by.signed(request)?).await)?;
+    let mut last = ReencryptResponse::default();
     while let Some(told) = answers.message().await.map_err(|status| refusal(&status))? {
         if told.percent < 100 {
             errln!("{} %", told.percent);
@@ -87,14 +89,14 @@ where
     for (place, key) in last.keys.iter().enumerate() {
         outln!("{}", told(key, place == 0));
     }
-    if last.rows_in_the_clear > 0 {
-        outln!("Unencrypted: {} rows.", last.rows_in_the_clear);
+    if last.unencrypted_rows > 0 {
+        outln!("Unencrypted: {} rows.", last.unencrypted_rows);
     }
     Ok(())
 }
 
-fn told(StorageKey { key_id, rows, is_here }: &StorageKey, is_newest: bool) -> String {
-    let what = match (is_here, rows) {
+fn told(StorageKey { key_id, rows, is_available }: &StorageKey, is_newest: bool) -> String {
+    let what = match (is_available, rows) {
         (false, _) => "is needed, but missing on the server",
         (true, _) if is_newest => "encrypts new values",
         (true, 0) => "is unused",

@@ -169,9 +169,12 @@ enum Action {
         call: String,
         /// The outcome
         outcome: OutcomeFilter,
-        /// The result or the error message
-        #[arg(long, required_if_eq("outcome", "failed"))]
-        with: Option<String>,
+        /// The result of a call that happened
+        #[arg(long)]
+        result: Option<String>,
+        /// The error message of a call that failed
+        #[arg(long, required_if_eq("outcome", "failed"), conflicts_with = "result")]
+        error: Option<String>,
         /// Evidence for the outcome, stored in the audit log
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
@@ -248,8 +251,9 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             let set = asked(client(&remote).await?.set_phase(by.signed(request)?).await)?;
             form.tell(&set, |set| outln!("the session is in phase {}", set.phase))
         }
-        Action::Settle { session, call, outcome, with, reason, server: WriteArgs { by, form, remote } } => {
-            let request = settlement((session, call), outcome, with, reason);
+        Action::Settle { session, call, outcome, result, error, reason, server } => {
+            let WriteArgs { by, form, remote } = server;
+            let request = settlement((session, call), outcome, result, error, reason);
             let call = request.call_id.clone();
             let settled = asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
             let what = match outcome {
@@ -271,13 +275,14 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
 fn settlement(
     (session_id, call_id): (String, String),
     outcome: OutcomeFilter,
-    with: Option<String>,
+    result: Option<String>,
+    error: Option<String>,
     reason: String,
 ) -> SettleOutcomeRequest {
     let (status, result, error) = match outcome {
-        OutcomeFilter::Happened => (OutcomeStatus::Success, with, None),
+        OutcomeFilter::Happened => (OutcomeStatus::Success, result, None),
         OutcomeFilter::NotHappened => (OutcomeStatus::Cancelled, None, None),
-        OutcomeFilter::Failed => (OutcomeStatus::Error, None, with),
+        OutcomeFilter::Failed => (OutcomeStatus::Error, None, error),
     };
     let error_message = error.unwrap_or_default();
     SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }
@@ -309,7 +314,7 @@ async fn list(
         match page.next_page_token {
             end if end.is_empty() => return Ok(()),
             _ if !all => {
-                let since = page.searched.and_then(|searched| searched.since_time);
+                let since = page.searched_range.and_then(|searched| searched.since_time);
                 match &request.calls {
                     None => errln!("note: only the newest {} sessions are shown; --all shows all", sessions.len()),
                     Some(_) => errln!("note: searched back to {}; --all searches everything", at(since.as_ref())),

@@ -115,7 +115,7 @@ struct Quotas {
 struct Terms {
     /// Days until the texts of calls are deleted: arguments, results, errors, notes
     #[arg(long, value_name = "DAYS")]
-    words_days: Option<u32>,
+    texts_days: Option<u32>,
     /// Days without calls until a call tree is deleted
     #[arg(long, value_name = "DAYS")]
     calls_days: Option<u32>,
@@ -144,8 +144,8 @@ pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
             asked(client.set_tenant_quotas(one.server.by.signed(request)?).await)?.tenant
         }
-        TenantsCommand::Retention { one, terms: Terms { words_days, calls_days, months_days } } => {
-            let retention = Some(TenantRetention { words_days, calls_days, months_days });
+        TenantsCommand::Retention { one, terms: Terms { texts_days, calls_days, months_days } } => {
+            let retention = Some(TenantRetention { texts_days, calls_days, months_days });
             let request = SetTenantRetentionRequest { name: one.name, retention };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
             asked(client.set_tenant_retention(one.server.by.signed(request)?).await)?.tenant
@@ -215,7 +215,7 @@ fn limits(tenant: &Tenant) -> String {
 fn terms(tenant: &Tenant) -> String {
     let retention = tenant.retention.unwrap_or_default();
     let terms = [
-        retention.words_days.map(|days| format!("texts {days} days")),
+        retention.texts_days.map(|days| format!("texts {days} days")),
         retention.calls_days.map(|days| format!("call trees {days} days")),
         retention.months_days.map(|days| format!("months of all tenants {days} days")),
     ];

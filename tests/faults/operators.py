@@ -108,7 +108,7 @@ class Resealer(threading.Thread):
             if self.stop.wait(KEYS_READ_S):
                 return
             shown = {"CALLGATE_TOKEN_FILE": self._plane.token_file("acme", "admin")}
-            done = self._plane.tried("keys", "reseal", "--server", self._plane.url(0), seconds=COMMAND_S, **shown)
+            done = self._plane.tried("keys", "reencrypt", "--server", self._plane.url(0), seconds=COMMAND_S, **shown)
             why = (done.stderr.splitlines() or [""])[-1]
             self._history.count("resealed" if done.returncode == 0 else f"reseal failed ({why[:100]})")
 

@@ -31,7 +31,7 @@ POLICY_KNOWN_S = 3
 RUN = "FAULTS_RUN"
 POLICY = f"""\
 policy_engine:
-  retry: {{explore: 0}}
+  retry: {{probe_share: 0}}
   unknown_tools: allow
   budgets:
     call_tree: {{max_tool_calls: {CALLS_MAX}, max_total_cost_usd: 0}}

@@ -133,7 +133,7 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
     };
     assert_eq!(state(watched.get_mut()).await, ApprovalState::Pending);
     // A person who does not want it denies it.
-    assert_eq!(withdraw(approvals.clone(), "eve", &id).await, refused(Code::PermissionDenied, "NOT_THE_ASKER"));
+    assert_eq!(withdraw(approvals.clone(), "eve", &id).await, refused(Code::PermissionDenied, "NOT_THE_REQUESTER"));
     assert_eq!(withdraw(approvals.clone(), "s", "apr_0").await, refused(Code::NotFound, "APPROVAL_UNKNOWN"));
     let request = v1::EvaluateRequest { max_wait: Some(duration(30_000)), ..delete_1("c1") };
     let mut waiter = client.clone();
@@ -211,7 +211,8 @@ async fn withdraw(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_for_two_tells_whom_it_is_for_and_who_has_said_yes() {
-    let routes = "approvals: {routes: [{tools: 'delete_*', group: finance, people: 2, escalate_after_ms: 10min,
+    let routes =
+        "approvals: {routes: [{tools: 'delete_*', group: finance, required_approvals: 2, escalate_after_ms: 10min,
       escalate_to: heads}]}";
     let text = POLICY.replacen("policy_engine:\n", &format!("policy_engine:\n  {routes}\n"), 1);
     let plane = Plane::start(&policy::compile(&text).expect("a good policy")).await;
@@ -225,16 +226,16 @@ async fn a_question_for_two_tells_whom_it_is_for_and_who_has_said_yes() {
         told.approval.expect("a question")
     };
     let open = told().await;
-    assert_eq!((open.group.as_str(), open.escalate_group.as_str(), open.people), ("finance", "heads", 2));
+    assert_eq!((open.group.as_str(), open.escalate_group.as_str(), open.required_approvals), ("finance", "heads", 2));
     let (asked, late) = (open.create_time.expect("asked"), open.escalate_time.expect("a time"));
     assert_eq!(late.seconds - asked.seconds, 600);
     assert!(open.reasons.concat().contains("the approval of two people of the group finance"), "{:?}", open.reasons);
     for _ in 0..2 {
         let first = approvals.resolve_approval(answer(&id, "eve", true, "")).await.expect("a yes").into_inner();
         let first = first.approval.expect("the question");
-        assert_eq!((first.state(), first.seconded_by), (ApprovalState::Pending, vec!["eve".to_owned()]));
+        assert_eq!((first.state(), first.approved_by), (ApprovalState::Pending, vec!["eve".to_owned()]));
     }
-    assert_eq!(told().await.seconded_by, ["eve"]);
+    assert_eq!(told().await.approved_by, ["eve"]);
     let second = approvals.resolve_approval(answer(&id, "max", true, "")).await.expect("a yes").into_inner();
     let second = second.approval.expect("the question");
     assert_eq!((second.state(), second.resolved_by.as_str()), (ApprovalState::Approved, "max"));

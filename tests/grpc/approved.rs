@@ -23,7 +23,7 @@ pub(crate) async fn approved(plane: &Plane, session: &str, call_id: &str) -> (St
     let call = calls.message().await.expect("a message").expect("a call");
     let told = sessions.explain_call(v1::ExplainCallRequest { session_id, call_id }).await.expect("an explanation");
     let tier = told.into_inner().rules.into_iter().find(|one| one.rule == "tier").expect("the rule");
-    (by, call.approved, tier.silence)
+    (by, call.approved, tier.no_finding_reason)
 }
 
 /// Without an approver, in all of them.

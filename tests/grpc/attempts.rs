@@ -13,8 +13,8 @@ use crate::{
     people::{answer, delete, held, plane, resolve},
 };
 
-const POLICY: &str = "policy_engine: {retry: {explore: 0}, unknown_tools: allow, tool_schemas: {
-    pay: {once: true}, transfer: {once: true, key_honoured: true}, look: {effect: read}}}";
+const POLICY: &str = "policy_engine: {retry: {probe_share: 0}, unknown_tools: allow, tool_schemas: {
+    pay: {once: true}, transfer: {once: true, key_honored: true}, look: {effect: read}}}";
 
 /// The shortest wait that is advised, with its jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(1_300);

@@ -25,7 +25,7 @@ async fn what_was_done_is_listed_in_pages_and_checked_against_an_anchor() {
     let entries = [first.entries, last.entries].concat();
     let told: Vec<String> = entries
         .iter()
-        .map(|one| [&*one.number.to_string(), &one.kind, &one.by, &one.credential, &one.what, &one.why].join(" "))
+        .map(|one| [&*one.number.to_string(), &one.kind, &one.by, &one.credential, &one.action, &one.reason].join(" "))
         .collect();
     let expected = ["3 halted eve local agent c a drill", "2 halted eve local agent b a drill"];
     assert_eq!(told[..2], expected);

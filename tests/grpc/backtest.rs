@@ -12,7 +12,7 @@ use callgate_core::{
 use callgate_proto::v1::{
     self, BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult, CheckPolicyRequest,
     CheckPolicyResponse, Decision, PolicyProblemSeverity, UnlistedToolsDecision, backtest_policy_request::Policy,
-    backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
+    backtest_policy_response::Event, policy_service_client::PolicyServiceClient,
     session_service_client::SessionServiceClient,
 };
 use callgate_server::gate::TenantChange;
@@ -76,9 +76,9 @@ async fn tried(
     let (mut progress, mut result) = (Vec::new(), None);
     while let Some(next) = in_time("the next", told.next()).await {
         assert_eq!(result, None, "the result is the last");
-        match next?.told.expect("something is told") {
-            Told::Progress(how_far) => progress.push(how_far),
-            Told::Result(done) => result = Some(done),
+        match next?.event.expect("something is told") {
+            Event::Progress(how_far) => progress.push(how_far),
+            Event::Result(done) => result = Some(done),
         }
     }
     Ok((progress, result.expect("a result")))
@@ -141,7 +141,7 @@ async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
     assert_eq!(progress[0], BacktestProgress { calls_judged: 0, calls_total: 40 });
     assert_eq!((done.calls, done.sessions, done.calls_changed, done.sessions_changed), (40, 20, 20, 20));
     assert_eq!((done.calls_unreadable, done.more_calls), (0, false));
-    assert_eq!((done.hash.as_str(), done.against_hash.as_str()), (&*policy::hash(NEW), ""));
+    assert_eq!((done.hash.as_str(), done.baseline_hash.as_str()), (&*policy::hash(NEW), ""));
     assert!(done.first_call_time.is_some() && done.last_call_time.is_some());
     let [change] = &done.changes[..] else { panic!("{:?}", done.changes) };
     assert_eq!(change.kind(), BacktestChangeKind::NewlyRefused);
@@ -173,9 +173,9 @@ async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
         ..BacktestPolicyRequest::default()
     };
     let (_, back) = tried(&mut client, Request::new(stored.clone())).await.expect("tried");
-    assert_eq!(back.against_hash, policy::hash(NEW), "the active one");
+    assert_eq!(back.baseline_hash, policy::hash(NEW), "the active one");
     assert_eq!((back.changes[0].kind(), back.changes[0].calls), (BacktestChangeKind::NewlyAllowed, 20));
-    let same = BacktestPolicyRequest { against_hash: policy::hash(OLD), ..stored };
+    let same = BacktestPolicyRequest { baseline_hash: policy::hash(OLD), ..stored };
     let (_, same) = tried(&mut client, Request::new(same)).await.expect("tried");
     assert_eq!((same.calls, same.calls_changed, same.changes.len()), (40, 0, 0));
     // A tree with more calls than are read at a time.
@@ -199,7 +199,11 @@ async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot()
         (trying(""), Code::InvalidArgument, "INVALID_FIELD"),
         (trying(&"#".repeat((1 << 20) + 1)), Code::InvalidArgument, "INVALID_FIELD"),
         (hash("xyz"), Code::InvalidArgument, "INVALID_FIELD"),
-        (BacktestPolicyRequest { against_hash: "1".to_owned(), ..trying(NEW) }, Code::InvalidArgument, "INVALID_FIELD"),
+        (
+            BacktestPolicyRequest { baseline_hash: "1".to_owned(), ..trying(NEW) },
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+        ),
         (BacktestPolicyRequest { max_calls: 100_001, ..trying(NEW) }, Code::InvalidArgument, "INVALID_FIELD"),
         (
             BacktestPolicyRequest { start_time: at(20), end_time: at(20), ..trying(NEW) },
@@ -208,7 +212,7 @@ async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot()
         ),
         (trying("policy_engine: {mode: loud}"), Code::InvalidArgument, "INVALID_POLICY"),
         (hash("00000000"), Code::NotFound, "POLICY_UNKNOWN"),
-        (BacktestPolicyRequest { against_hash: "0".repeat(8), ..trying(NEW) }, Code::NotFound, "POLICY_UNKNOWN"),
+        (BacktestPolicyRequest { baseline_hash: "0".repeat(8), ..trying(NEW) }, Code::NotFound, "POLICY_UNKNOWN"),
     ] {
         let refused = tried(&mut client, Request::new(request.clone())).await.expect_err("refused");
         assert_eq!(pair(&refused), (code, reason.to_owned()), "{request:?}");
@@ -228,8 +232,8 @@ async fn one_of_a_tenant_is_tried_at_a_time_and_whoever_closes_the_stream_frees_
         .await
         .expect("held");
     let mut first = in_time("an answer", client.backtest_policy(trying(NEW))).await.expect("begun").into_inner();
-    let told = in_time("progress", first.next()).await.expect("something").expect("no error").told;
-    assert!(matches!(told, Some(Told::Progress(BacktestProgress { calls_judged: 0, calls_total: 6 }))), "{told:?}");
+    let told = in_time("progress", first.next()).await.expect("something").expect("no error").event;
+    assert!(matches!(told, Some(Event::Progress(BacktestProgress { calls_judged: 0, calls_total: 6 }))), "{told:?}");
     let second = in_time("an answer", client.backtest_policy(trying(NEW))).await.expect_err("refused");
     assert_eq!(pair(&second), (Code::ResourceExhausted, "BACKTEST_RUNNING".to_owned()));
     assert!(tonic_types::StatusExt::get_details_retry_info(&second).is_some(), "{second:?}");

@@ -316,15 +316,15 @@ async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() 
         ask(channel, bearer(&proxy, asked("s"))).await.expect("it works for all");
         for request in [asked("s"), below("t", "s")] {
             let status = ask(channel, bearer(&other, request)).await.expect_err("somebody else's");
-            assert_eq!(pair(&status), (Code::PermissionDenied, "SESSION_OF_ANOTHER".into()));
+            assert_eq!(pair(&status), (Code::PermissionDenied, "NOT_SESSION_OWNER".into()));
         }
         let mut gate = GateServiceClient::new(channel.clone());
         let state = v1::GetSessionStateRequest { session_id: "s".into(), ..Default::default() };
         let status = gate.get_session_state(bearer(&other, state)).await.expect_err("somebody else's");
-        assert_eq!(pair(&status), (Code::PermissionDenied, "SESSION_OF_ANOTHER".into()));
+        assert_eq!(pair(&status), (Code::PermissionDenied, "NOT_SESSION_OWNER".into()));
         let report = crate::common::wire::success("s", "c1", "{}");
         let status = gate.record(bearer(&other, report)).await.expect_err("somebody else's");
-        assert_eq!(pair(&status), (Code::PermissionDenied, "SESSION_OF_ANOTHER".into()));
+        assert_eq!(pair(&status), (Code::PermissionDenied, "NOT_SESSION_OWNER".into()));
     }
     ask(&there, bearer(&search, below("u", "s"))).await.expect("a sub-agent's own session, below");
     let agents = callgate_core::domain::pattern::Pattern::parse("agents", "desk-*").ok();

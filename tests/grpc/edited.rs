@@ -147,8 +147,8 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
         "approved {id} with other arguments, digest {} instead of {}",
         told.edited_args_digest, told.args_digest
     );
-    assert_eq!(entries.iter().filter(|entry| entry.what.starts_with(&what)).count(), 1, "{entries:?}");
-    assert!(!entries.iter().any(|entry| entry.what.contains("anna")), "no word of an argument: {entries:?}");
+    assert_eq!(entries.iter().filter(|entry| entry.action.starts_with(&what)).count(), 1, "{entries:?}");
+    assert!(!entries.iter().any(|entry| entry.action.contains("anna")), "no word of an argument: {entries:?}");
     let row = format!("select count(*) from approvals where status = 'edited' and edited_arguments = '{CHOSEN}'");
     assert_eq!(plane.postgres.number(&row).await, 1);
     // A build without edited answers reads a denial.
@@ -232,13 +232,13 @@ async fn what_is_wrong_with_edited_arguments_is_said_and_nothing_is_answered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_people_approve_the_very_same_arguments() {
-    let routes = "policy_engine:\n  approvals: {routes: [{tools: 'pay', people: 2}]}\n";
+    let routes = "policy_engine:\n  approvals: {routes: [{tools: 'pay', required_approvals: 2}]}\n";
     let rules = policy::compile(&POLICY.replacen("policy_engine:\n", routes, 1)).expect("a good policy");
     let plane = Plane::start(&rules).await;
     let (mut client, approvals) = (plane.client().await, approvals(&plane).await);
     let id = held(&mut client, "s", "c1").await;
     let first = resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.expect("the first yes");
-    assert_eq!((first.state(), first.seconded_by.as_slice()), (ApprovalState::Pending, ["eve".to_owned()].as_slice()));
+    assert_eq!((first.state(), first.approved_by.as_slice()), (ApprovalState::Pending, ["eve".to_owned()].as_slice()));
     assert_eq!(first.edited_arguments_json, CHOSEN, "the other one sees what it is to");
     assert_eq!(resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.as_ref(), Ok(&first), "sent again");
     let otherwise = || Err((Code::FailedPrecondition, "OTHER_ARGUMENTS".to_owned()));

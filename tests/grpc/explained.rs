@@ -16,7 +16,7 @@ async fn explained(plane: &Plane, call_id: &str) -> v1::ExplainCallResponse {
 }
 
 fn silence<'a>(told: &'a v1::ExplainCallResponse, rule: &str) -> &'a str {
-    &told.rules.iter().find(|one| one.rule == rule).expect("a rule").silence
+    &told.rules.iter().find(|one| one.rule == rule).expect("a rule").no_finding_reason
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,13 +30,13 @@ async fn each_rule_says_what_it_found_or_why_it_found_nothing() {
         }
     }
     let told = explained(&plane, "c2").await;
-    assert_eq!((told.unseen.as_str(), told.rules.len()), ("", RULES.len()));
+    assert_eq!((told.inputs_missing.as_str(), told.rules.len()), ("", RULES.len()));
     for (one, rule) in told.rules.iter().zip(RULES) {
         assert_eq!(one.rule, rule.id);
-        assert_eq!(one.finding.is_some(), one.silence.is_empty(), "{one:?}");
+        assert_eq!(one.finding.is_some(), one.no_finding_reason.is_empty(), "{one:?}");
         assert_eq!(one.finding.is_some(), rule.id == "same_call", "{one:?}");
     }
-    let before = told.seen.iter().find(|fact| fact.name == "before").expect("what was before");
+    let before = told.inputs.iter().find(|fact| fact.name == "before").expect("what was before");
     assert!(before.text.starts_with("c1, asked for "), "{before:?}");
     assert!(silence(&told, "budget").starts_with("nearest before it: 1 of "), "{told:?}");
     let first = explained(&plane, "c1").await;
@@ -57,12 +57,12 @@ async fn what_cannot_be_made_anew_is_said() {
     evaluate(&mut client, question("s", call("c2", "look", r#"{"at":1}"#))).await;
     plane.postgres.tamper("update callgate.call set arguments = null where call_id = 'c2'").await;
     let told = explained(&plane, "c2").await;
-    assert!(told.unseen.contains("arguments are not stored") && told.seen.is_empty(), "{told:?}");
+    assert!(told.inputs_missing.contains("arguments are not stored") && told.inputs.is_empty(), "{told:?}");
     assert_eq!(told.rules.len(), RULES.len(), "what the policy says of the tool is known all the same");
     assert_eq!(silence(&told, "unknown_tool"), "look is declared");
     plane.postgres.tamper("update callgate.call set policy_version = 'ffffffffffffffff' where call_id = 'c2'").await;
     let told = explained(&plane, "c2").await;
-    assert!(told.unseen.contains("policy ffffffffffffffff is not stored any more"), "{told:?}");
+    assert!(told.inputs_missing.contains("policy ffffffffffffffff is not stored any more"), "{told:?}");
     let [only] = &told.rules[..] else { panic!("{told:?}") };
     assert!(only.rule == "same_call" && only.finding.is_some() && only.mode.is_empty(), "{told:?}");
 }

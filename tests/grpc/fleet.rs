@@ -110,12 +110,12 @@ async fn what_happened_is_what_is_told() {
     assert_eq!((saved.reused_calls, saved.denied_calls, saved.stopped_calls), (2, 1, 1), "a call counts once");
     assert_eq!((saved.priced_calls, saved.cost_micros), (1, Some(20_000)), "what its first execution had cost");
     assert_eq!((saved.token_calls, saved.tokens), (1, Some(1_000)));
-    let told = |one: &v1::BudgetUsed| (one.scope(), one.name.clone(), one.dimension(), one.used, one.limit);
+    let told = |one: &v1::NearBudget| (one.scope(), one.name.clone(), one.dimension(), one.used, one.limit);
     let near: Vec<_> = fleet.budgets.iter().map(told).collect();
     let tree = |name: &str, used| (BudgetScope::CallTree, name.to_owned(), BudgetDimension::ToolCalls, used, 5);
     assert_eq!(near, [tree("two", 5), tree("three", 4)]);
-    let plane_health = fleet.plane.expect("the plane");
-    assert_eq!((plane_health.policy_behind, plane_health.waiting, plane_health.enforced), (0, Some(0), true));
+    let plane_health = fleet.server.expect("the plane");
+    assert_eq!((plane_health.policy_behind, plane_health.queued, plane_health.enforced), (0, Some(0), true));
     assert_eq!(plane_health.policy_revision, None, "none was ever activated");
 
     resolve(ApprovalServiceClient::new(plane.channel().await), answer(&asked, "eve", true, "")).await.expect("a yes");
@@ -180,8 +180,8 @@ async fn a_fleet_is_its_tenants_and_of_people_alone() {
     assert!(fleet.last_minute.is_empty() && fleet.budgets.is_empty() && fleet.halts.is_empty(), "{fleet:?}");
     assert_eq!((fleet.open_approvals, fleet.open_calls, fleet.active_trees, fleet.stopped_sessions), (0, 0, 0, 0));
     assert_eq!(fleet.saved.expect("savings").denied_calls, 0);
-    assert!(fleet.minutes.iter().all(|minute| minute.plane.is_none()), "how busy the plane is tells what others do");
-    assert_eq!(fleet.plane.expect("the plane").judging, None);
+    assert!(fleet.minutes.iter().all(|minute| minute.server.is_none()), "how busy the plane is tells what others do");
+    assert_eq!(fleet.server.expect("the plane").judging, None);
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let refused = fleets.get_fleet(bearer(&agent, v1::GetFleetRequest {})).await.expect_err("agents do not look");
     assert_eq!(refused.code(), Code::PermissionDenied);
@@ -245,7 +245,7 @@ async fn the_hour_is_told_from_what_is_stored() {
     assert_eq!((saved[0].cost_micros, saved[2].tokens), (None, None), "of nothing nothing is known");
     let day = fleet.saved.expect("savings");
     assert!(calls(&day) == (2, 1, 1) || start(&minutes[1]) < day.start_time.map_or(0, |at| at.seconds), "{day:?}");
-    assert!(fleet.minutes.iter().all(|minute| minute.cooling_tools.is_none()), "nobody looked");
+    assert!(fleet.minutes.iter().all(|minute| minute.open_circuit_breakers.is_none()), "nobody looked");
 
     // Past minutes are reported again.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -275,16 +275,16 @@ async fn what_no_row_tells_is_told_by_whoever_saw_it() {
     plane.gate.insight.tell_load();
 
     let fleet = now(&mut Fleets::new(plane.channel().await)).await;
-    let seen: Vec<_> = fleet.minutes.iter().filter_map(|minute| minute.cooling_tools).collect();
+    let seen: Vec<_> = fleet.minutes.iter().filter_map(|minute| minute.open_circuit_breakers).collect();
     assert_eq!(seen.iter().max(), Some(&1), "{fleet:?}");
     assert!(seen.len() <= 2, "minutes before it ran are not told as none: {seen:?}");
     assert_eq!(fleet.minutes.iter().filter_map(|minute| minute.near_budgets).max(), Some(2));
-    let plane_seen: Vec<_> = fleet.minutes.iter().filter_map(|minute| minute.plane).collect();
+    let plane_seen: Vec<_> = fleet.minutes.iter().filter_map(|minute| minute.server).collect();
     assert!(plane_seen.iter().any(|plane| plane.database_time.is_some()), "{plane_seen:?}");
     assert_eq!(plane_seen.iter().map(|plane| plane.unanswered).sum::<u64>(), 0);
 
     // Another server has not seen it.
     let other = plane.postgres_gate(&policy::compile(POLICY).expect("a good policy")).await;
     let fleet = now(&mut Fleets::new(other)).await;
-    assert!(fleet.minutes.iter().all(|minute| minute.cooling_tools.is_none() && minute.plane.is_none()));
+    assert!(fleet.minutes.iter().all(|minute| minute.open_circuit_breakers.is_none() && minute.server.is_none()));
 }

@@ -2,7 +2,7 @@
 
 use callgate_core::domain::identity::Role;
 use callgate_proto::v1::{
-    self, CallFilter, Decision, HaltScope, OutcomeStatus, SessionStanding, session_service_client::SessionServiceClient,
+    self, CallFilter, Decision, HaltScope, OutcomeStatus, SessionStatus, session_service_client::SessionServiceClient,
 };
 use tonic::{Code, transport::Channel};
 
@@ -42,7 +42,11 @@ async fn fleet(client: &mut Client) {
 
 async fn found(sessions: &mut Sessions, request: v1::ListSessionsRequest) -> Vec<String> {
     let found = sessions.list_sessions(request).await.expect("sessions").into_inner();
-    assert_eq!(found.searched, Some(v1::Searched { since_time: None, sealed: false }), "all was looked through");
+    assert_eq!(
+        found.searched_range,
+        Some(v1::SearchedRange { since_time: None, has_encrypted_arguments: false }),
+        "all was looked through"
+    );
     found.sessions.into_iter().map(|session| session.session_id).collect()
 }
 
@@ -73,17 +77,16 @@ async fn sessions_are_found_by_what_happened_in_them() {
         let told = format!("{filter:?}");
         assert_eq!(found(&mut sessions, like(filter)).await, wanted, "{told}");
     }
-    let standing =
-        |standing: SessionStanding| v1::ListSessionsRequest { standing: standing.into(), ..Default::default() };
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Held)).await, ["below"]);
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Calling)).await, ["three", "one"]);
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Quiet)).await, ["two"]);
+    let standing = |standing: SessionStatus| v1::ListSessionsRequest { status: standing.into(), ..Default::default() };
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Held)).await, ["below"]);
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Calling)).await, ["three", "one"]);
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Idle)).await, ["two"]);
     let halt = v1::HaltRequest { scope: HaltScope::Session.into(), name: "one".into(), reason: "a drill".into() };
     sessions.halt(from("eve", halt)).await.expect("a halt");
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Halted)).await, ["one", "below"], "and those below it");
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Halted)).await, ["one", "below"], "and those below it");
     let halt = v1::HaltRequest { scope: HaltScope::Agent.into(), name: "clerk".into(), reason: String::new() };
     sessions.halt(from("eve", halt)).await.expect("a halt");
-    assert_eq!(found(&mut sessions, standing(SessionStanding::Halted)).await.len(), 4);
+    assert_eq!(found(&mut sessions, standing(SessionStatus::Halted)).await.len(), 4);
 
     let wrong = like(CallFilter { decision: 77, ..Default::default() });
     let refused = sessions.list_sessions(wrong).await.expect_err("no such decision");
@@ -114,7 +117,10 @@ async fn calls_are_listed_by_their_place_in_the_tree_or_the_newest_first() {
     let in_order = v1::ListCallsRequest { oldest_first: true, ..of("below") };
     assert_eq!(pages(&mut sessions, in_order).await, tree);
     assert_eq!(pages(&mut sessions, of("one")).await, tree.into_iter().rev().collect::<Vec<_>>());
-    assert_eq!(pages(&mut sessions, v1::ListCallsRequest { alone: true, ..of("below") }).await, ["below d1"]);
+    assert_eq!(
+        pages(&mut sessions, v1::ListCallsRequest { exclude_child_sessions: true, ..of("below") }).await,
+        ["below d1"]
+    );
     let all = pages(&mut sessions, v1::ListCallsRequest::default()).await;
     assert_eq!(all, ["three c1", "two c2", "two c1", "below d1", "one c3", "one c2", "one c1"]);
     let filter = CallFilter { decision: Decision::Deny.into(), ..Default::default() };

@@ -37,8 +37,8 @@ async fn decided(client: &mut Client, id: u32) -> Decision {
     evaluate(client, question("s", asked)).await.decision()
 }
 
-fn limit(budgets: &[v1::BudgetLeft], scope: BudgetScope, dimension: BudgetDimension) -> Option<(u64, u64)> {
-    let is_it = |left: &&v1::BudgetLeft| left.scope() == scope && left.dimension() == dimension;
+fn limit(budgets: &[v1::BudgetUsage], scope: BudgetScope, dimension: BudgetDimension) -> Option<(u64, u64)> {
+    let is_it = |left: &&v1::BudgetUsage| left.scope() == scope && left.dimension() == dimension;
     budgets.iter().find(is_it).map(|left| (left.limit, left.extra))
 }
 

@@ -47,7 +47,7 @@ fn yes(token: &str, id: &str) -> Request<v1::ResolveApprovalRequest> {
 fn is_once(answers: &[Result<v1::Approval, (Code, String)>], by: &str) {
     for answer in answers {
         let told = answer.as_ref().expect("a yes may be said again");
-        assert_eq!((told.state(), told.seconded_by.as_slice()), (ApprovalState::Pending, [by.to_owned()].as_slice()));
+        assert_eq!((told.state(), told.approved_by.as_slice()), (ApprovalState::Pending, [by.to_owned()].as_slice()));
     }
 }
 
@@ -82,7 +82,7 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_person_on_two_replicas_is_one_yes_and_two_people_are_two() {
-    let Scene { plane, clients: [mut here, mut there], approvals } = Scene::start("people: 2").await;
+    let Scene { plane, clients: [mut here, mut there], approvals } = Scene::start("required_approvals: 2").await;
     for n in 0..6 {
         let session = format!("s{n}");
         let asked = evaluate(&mut here, pay(&session, "c1")).await;
@@ -116,7 +116,7 @@ async fn one_person_on_two_replicas_is_one_yes_and_two_people_are_two() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_credentials_of_one_person_are_one_yes() {
-    let scene = Scene::start("people: 2").await;
+    let scene = Scene::start("required_approvals: 2").await;
     let (robot, _) = scene.token("robot", Role::Agent, &[]).await;
     let tokens = [scene.token("ada", Role::Approver, &[]).await.0, scene.token("ada", Role::Admin, &[]).await.0];
     let (bob, _) = scene.token("bob", Role::Approver, &[]).await;
@@ -130,7 +130,7 @@ async fn two_credentials_of_one_person_are_one_yes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_taken_out_of_the_group_since_answers_nothing_and_what_was_said_stands() {
-    let scene = Scene::start("group: finance, people: 2").await;
+    let scene = Scene::start("group: finance, required_approvals: 2").await;
     let (robot, _) = scene.token("robot", Role::Agent, &[]).await;
     let (ada, of_ada) = scene.token("ada", Role::Approver, &["finance"]).await;
     let (eve, of_eve) = scene.token("eve", Role::Approver, &["finance"]).await;
@@ -142,7 +142,7 @@ async fn who_was_taken_out_of_the_group_since_answers_nothing_and_what_was_said_
     let listed = scene.approvals[1].clone().list_approvals(bearer(&eve, listed)).await.expect("questions");
     assert_eq!(listed.into_inner().approvals.len(), 1, "while they are in it they see it");
     let first = resolve(scene.approvals[0].clone(), yes(&ada, &id)).await.expect("a member");
-    assert_eq!(first.seconded_by, ["ada"]);
+    assert_eq!(first.approved_by, ["ada"]);
 
     // Eve is taken out of the group, and Ada leaves altogether.
     let admin = Actor::from("root");
@@ -168,7 +168,7 @@ async fn who_was_taken_out_of_the_group_since_answers_nothing_and_what_was_said_
     assert_eq!(open.decision(), Decision::Ask);
     let second = resolve(scene.approvals[1].clone(), yes(&bob, &id)).await.expect("another member");
     assert_eq!(
-        (second.state(), second.seconded_by.as_slice()),
+        (second.state(), second.approved_by.as_slice()),
         (ApprovalState::Approved, ["ada".to_owned()].as_slice())
     );
 }

@@ -309,7 +309,7 @@ async fn privacy(sweep: &mut Sweep) {
         "PrivacyService/ExportSubject" export_subject told
             v1::ExportSubjectRequest { subject: subject.clone(), ..Default::default() };
         "PrivacyService/Forget" forget told v1::ForgetRequest { subject, ..Default::default() };
-        "PrivacyService/Reseal" reseal told v1::ResealRequest::default();
+        "PrivacyService/Reencrypt" reencrypt told v1::ReencryptRequest::default();
     }
 }
 

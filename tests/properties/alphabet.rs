@@ -255,7 +255,7 @@ fn rates() -> BoxedStrategy<growth::Params> {
     (option::of(1..6_u32), 1..6_u32, option::of(300..1_500_u64), option::of(1_500..4_000_u64))
         .prop_map(|(calls_per_second, patience, tokens_per_minute, tokens_per_minute_stop)| growth::Params {
             calls_per_second,
-            patience,
+            max_waits: patience,
             tokens_per_minute,
             tokens_per_minute_stop,
         })

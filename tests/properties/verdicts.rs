@@ -83,7 +83,7 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
     }
     let growth = rules.get_mut::<growth::Params>();
     lower(&mut growth.calls_per_second, screws.calls_per_second);
-    growth.patience = growth.patience.min(screws.patience);
+    growth.max_waits = growth.max_waits.min(screws.patience);
     lower(&mut growth.tokens_per_minute, screws.tokens);
     lower(&mut growth.tokens_per_minute_stop, screws.tokens.map(|tokens| tokens * 2));
     for (scope, asked) in BudgetScope::ALL.into_iter().zip(&screws.limits) {

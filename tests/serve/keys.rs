@@ -117,7 +117,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     })
     .await;
     assert_eq!(typed(&server, "list").await, "new: 0 rows; encrypts new values\nold: 3 rows; is needed\n");
-    let sealed = typed(&server, "reseal").await;
+    let sealed = typed(&server, "reencrypt").await;
     assert_eq!(sealed, "Rows re-encrypted: 3.\nnew: 3 rows; encrypts new values\nold: 0 rows; is unused\n");
     let arguments = fs::read(format!("/proc/{}/cmdline", server.pid())).expect("a process");
     says_no_key(&String::from_utf8_lossy(&arguments));

@@ -9,16 +9,16 @@ use crate::{
     server::{finished, path, program, ran},
 };
 
-const APPROVAL: &str = "agentId approvalId argsDigest argumentsJson askedBy callId createTime editedArgsDigest \
+const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson callId createTime editedArgsDigest \
                         editedArgumentsJson effect effectResource escalateGroup expireTime findings group host \
-                        idempotent justification once people policyVersion ranCallId reasons resolutionReason \
-                        resolvedBy resource risk riskReasons rootSessionId scope secondedBy seq sessionId state tier \
-                        tool";
+                        idempotent justification once policyVersion ranCallId reasons requestedBy requiredApprovals \
+                        resolutionReason resolvedBy resource risk riskReasons rootSessionId scope seq sessionId \
+                        state tier tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
-                       parentSessionId rootSessionId sessionId standing steps updateTime";
-const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts \
-                   judging policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted \
-                   sessionsHasMore sessionsHeld sessionsStopped turnedAwayPerSecond version waiting";
+                       parentSessionId rootSessionId sessionId status steps updateTime";
+const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs enforced halts judging \
+                   openCircuitBreakers policyBehind policyRevision policyVersion ready refusals server sessions \
+                   sessionsHalted sessionsHasMore sessionsHeld sessionsStopped shedPerSecond version queued";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";
 const TENANT: &str =
@@ -88,18 +88,18 @@ async fn what_a_server_tells_keeps_its_names() {
         (&format!("approvals approve {}", ids[0]), &format!("{APPROVAL} resolveTime")),
         (&format!("approvals deny {}", ids[1]), &format!("{APPROVAL} resolveTime")),
         (&format!("approvals withdraw {} --by s1", ids[2]), &format!("{APPROVAL} resolveTime")),
-        ("audit list", "by createTime credential erasedBy hash kind number origin sessionId what why"),
-        ("audit verify", "anchor erasedWords problems"),
+        ("audit list", "action by createTime credential erasedBy hash kind number origin reason sessionId"),
+        ("audit verify", "anchor erasedTexts problems"),
         ("evaluate --session s1 --tool get_order --call-id c9 --arguments {\"n\":9}", "verdict"),
         ("record c9 success --session s1", RECORDED),
         ("explain c1", "approvals call rules"),
-        ("forget session s1", "callTrees others percent sessions"),
+        ("forget session s1", "callTrees otherRows percent sessions"),
         ("grants list s1", "by ceiling expireTime grantId sessionId toolPattern used"),
         ("grants create s1 list_* 5", "by ceiling expireTime grantId sessionId toolPattern used"),
         (&format!("grants revoke s1 {grant}"), ""),
         ("policy list", REVISION),
         ("policy show", "hash revision text"),
-        (&test, "doubles isWrite refused tool"),
+        (&test, "duplicates isWrite refused tool"),
         (suggest, "calls policy sessions"),
         (&apply, "hash revision warnings"),
         ("policy rollback", REVISION),

@@ -12,7 +12,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas:
     get_order: {effect: read}
     pay: {effect: write, once: true}
-    wire: {effect: write, key_honoured: true}
+    wire: {effect: write, key_honored: true}
     delete_order: {effect: write, second_change: allow}
     shell.exec: {effect: write, second_change: allow}
 ";

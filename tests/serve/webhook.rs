@@ -141,7 +141,7 @@ async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
         assert!(!told.body.contains("hush"), "no arguments unless somebody asks for them: {}", told.body);
         let body: serde_json::Value = serde_json::from_str(&told.body).expect("JSON");
         let link = format!("https://plane.example/approvals/{}", asked.approval_id);
-        assert_eq!((&body["type"], &body["data"]["url"]), (&"approval.asked".into(), &link.into()));
+        assert_eq!((&body["type"], &body["data"]["url"]), (&"approval.requested".into(), &link.into()));
         assert_eq!((&body["data"]["tool"], &body["data"]["risk"]), (&"refund_order".into(), &"HIGH".into()));
     }
     let told = "select count(*) from approval_notice where delivered_at is not null and attempts = 3";

@@ -41,7 +41,7 @@ impl Dice {
 
 /// All rules but the one on speed, and daily limits that are counted.
 fn rules() -> Policy {
-    let mut policy = policy(&["same_call", "repeat", "poll", "cycle", "breaker", "refused", "budget"]);
+    let mut policy = policy(&["same_call", "repeat", "poll", "cycle", "global_circuit_breaker", "refused", "budget"]);
     policy.rules.get_mut::<Budgets>().agent =
         BudgetLimits::new([(Dimension::ToolCalls, 100_000), (Dimension::Cost, 1_000_000_000)]);
     policy
@@ -179,7 +179,7 @@ async fn a_new_gate_knows_what_the_old_one_knew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_run_stays_broken() {
     let postgres = Postgres::start().await;
-    let policy = policy(&["breaker"]);
+    let policy = policy(&["global_circuit_breaker"]);
     let warm = gate(&postgres, &policy).await;
     let tool = |n: u64| if n.is_multiple_of(2) { "work" } else { "toil" };
     let question = |n: u64, stretch: u64| request("root", &format!("c{n}"), tool(n), n, stretch);
@@ -187,7 +187,7 @@ async fn a_broken_run_stays_broken() {
         evaluate(&warm, question(n, 1)).await;
         record(&warm, failure("root", &format!("c{n}"), "permission")).await;
     }
-    let broken = vec!["breaker DENY circuit_break Some(Break) Some(30)".to_owned(), "DENY".to_owned()];
+    let broken = vec!["global_circuit_breaker DENY circuit_break Some(Break) Some(30)".to_owned(), "DENY".to_owned()];
     for n in 30..140 {
         assert_eq!(verdict(&evaluate(&warm, question(n, 1)).await), broken, "call {n}");
     }

@@ -25,7 +25,7 @@ use crate::common::{
 const POLICY: &str = "policy_engine:
   approvals:
     routes:
-      - {tools: 'pay_*', group: finance, people: 2}
+      - {tools: 'pay_*', group: finance, required_approvals: 2}
       - {tools: 'drop_*', group: oncall, escalate_after_ms: 5s, escalate_to: heads}
       - {risk_level: HIGH, group: security}
   authorization: {tiers: [{name: asks, pattern: '*_it', action: hitl}]}

@@ -214,6 +214,24 @@ async fn a_lock_that_a_vanished_replica_holds_keeps_nobody_from_starting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrations_give_stored_calls_the_new_names_of_rules() {
+    let postgres = Postgres::start().await;
+    let running = gate(&postgres, &policy(&[])).await;
+    done(&running, ask("s", "c1", "look", "{}"), "ok").await;
+    done(&running, ask("s", "c2", "look", r#"{"n":2}"#), "ok").await;
+    // As an earlier build has stored them.
+    let findings = r#"[{"rule":"budget","count":1},{"rule":"breaker"},{"rule":"cooldown"}]"#;
+    let old = format!("update call set rule = 'cooldown', findings = '{findings}' where call_id = 'c2'");
+    assert_eq!(postgres.tamper(&old).await, 1);
+    postgres.tamper("delete from _sqlx_migrations where version = 221").await;
+    store(&postgres).await.close().await;
+    let renamed = r#"select count(*) from call where call_id = 'c2' and rule = 'tool_circuit_breaker' and
+        findings = '[{"rule":"budget","count":1},{"rule":"global_circuit_breaker"},{"rule":"tool_circuit_breaker"}]'"#;
+    assert_eq!(postgres.number(renamed).await, 1);
+    assert_eq!(postgres.number("select count(*) from call where rule is null and findings is null").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_build_serves_on_a_newer_schema_unless_something_it_needs_was_taken_away() {
     let postgres = Postgres::start().await;
     let running = gate(&postgres, &policy(&[])).await;

@@ -45,7 +45,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
     }
     let (in_the_clear, opened) = (given(&gates[0]).await, given(&gates[1]).await);
     assert_eq!(in_the_clear.len(), opened.len());
-    assert!(opened.iter().all(|row| !row.contains("encrypted:") && !row.contains("sealed_with")), "{opened:?}");
+    assert!(opened.iter().all(|row| !row.contains("encrypted:") && !row.contains("missing_keys")), "{opened:?}");
     for word in WORDS {
         let rows = |rows: &[String]| rows.iter().filter(|row| row.contains(word)).count();
         assert!(rows(&opened) > 0 && rows(&opened) == rows(&in_the_clear), "{word}: {opened:?}");
@@ -61,7 +61,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
         let direct = gate_on(store(&sealed).await, &rules());
         direct.identities.open_with(DEFAULT_TENANT, named).await.expect("known");
         let rows = given(&direct).await;
-        let told = rows.iter().filter(|row| row.contains(r#""sealed_with":["2026-11"]"#)).count();
+        let told = rows.iter().filter(|row| row.contains(r#""missing_keys":["2026-11"]"#)).count();
         assert_eq!((told == 0, rows.concat().contains("linnet")), (is_open, is_open), "{what}: {rows:?}");
         let shown = rows.iter().filter(|row| row.contains("encrypted:1:2026-11:")).count();
         assert_eq!(told, shown, "{what}: each row with a sealed text says so");

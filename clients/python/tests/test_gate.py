@@ -215,7 +215,7 @@ def test_a_timeout_is_retried_where_the_tool_has_received_the_key(client: Client
 def test_a_timeout_is_retried_where_the_key_was_an_argument(session: str) -> None:
     policy = """policy_engine:
       idempotency: {inject_as: argument, argument: request_key}
-      tool_schemas: {transfer: {effect: write, key_honoured: true}, deaf: {effect: write, key_honoured: true}}"""
+      tool_schemas: {transfer: {effect: write, key_honored: true}, deaf: {effect: write, key_honored: true}}"""
     tool = Tool(TimeoutError("no answer"), "paid")
     runs = []
 

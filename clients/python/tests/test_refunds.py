@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 POLICY = """
 policy_engine:
   unknown_tools: allow
-  retry: {explore: 0, per_minute: 10000, saved_up: 10000}
-  rules: {cooldown: {mode: "off"}}  # a tool that fails in one case is none the less called in the others
+  retry: {probe_share: 0, per_minute: 10000, burst: 10000}
+  rules: {tool_circuit_breaker: {mode: "off"}}  # a tool that fails in one case is none the less called in the others
   tool_schemas:
     refund_once: {effect: write, once: true}
-    refund_keyed: {effect: write, once: true, key_honoured: true}
-    refund_deaf: {effect: write, once: true, key_honoured: true}
+    refund_keyed: {effect: write, once: true, key_honored: true}
+    refund_deaf: {effect: write, once: true, key_honored: true}
 """
 INJECTED = "  idempotency: {inject_as: argument, argument: request_key}\n"
 OPEN: dict[str, Callable[[], Exception]] = {
@@ -208,7 +208,7 @@ def _plain(read: str) -> str:
 DECLARED = {
     "refund": "undeclared",
     "refund_once": "`once`",
-    "refund_keyed": "`once`, `key_honoured`, the tool receives the key",
+    "refund_keyed": "`once`, `key_honored`, the tool receives the key",
     "refund_deaf": "the same, the tool does not receive the key",
 }
 

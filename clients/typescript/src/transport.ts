@@ -9,7 +9,7 @@ import { msOf, sleep } from "./times.js";
 
 /** Those that look at much; in milliseconds. */
 const LONG_MS: Record<string, number> = { VerifyAudit: 35_000, RebuildRetryProfiles: 600_000 };
-const UNLIMITED = new Set(["Forget", "ExportSubject", "Reseal"]);
+const UNLIMITED = new Set(["Forget", "ExportSubject", "Reencrypt"]);
 const REPEATED = new Set([Code.Unavailable, Code.Aborted, Code.Canceled]);
 const ATTEMPTS = 4;
 const FIRST_PAUSE_MS = 200;

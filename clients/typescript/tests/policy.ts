@@ -16,8 +16,8 @@ policy_engine:
     page: {effect: read, fresh_ms: 0}
     pay: {once: true}
     payout: {once: true}
-    transfer: {effect: write, key_honoured: true}
-    reimburse: {effect: write, key_honoured: true}
+    transfer: {effect: write, key_honored: true}
+    reimburse: {effect: write, key_honored: true}
     brief: {lease_ms: 2s}
     brief_write: {effect: write, lease_ms: 2s}
     typed:

@@ -108,7 +108,7 @@ struct InstallArgs {
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all", value_enum)]
     fail_open: Option<FailOpen>,
     /// Skip the host's own prompt for calls that callgate allows
-    #[arg(long)]
+    #[arg(long = "skip-host-prompt")]
     grant: bool,
     /// The program to install instead of this one
     #[arg(long, value_name = "FILE", hide = true)]
@@ -202,7 +202,7 @@ fn hook_args(args: &InstallArgs) -> anyhow::Result<Vec<String>> {
             .and_then(|which| which.to_possible_value())
             .map(|which| format!("--fail-open={}", which.get_name())),
     );
-    words.extend(args.grant.then(|| "--grant".to_owned()));
+    words.extend(args.grant.then(|| "--skip-host-prompt".to_owned()));
     words.extend(args.remote.args()?);
     Ok(words)
 }

@@ -48,7 +48,7 @@ pub struct HookArgs {
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all", value_enum)]
     fail_open: Option<FailOpen>,
     /// Skip the host's own prompt for calls that callgate allows
-    #[arg(long)]
+    #[arg(long = "skip-host-prompt", alias = "grant")] // settings of earlier builds have `--grant`
     grant: bool,
     /// Seconds that the host waits for its hook [default: the host's own default]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]

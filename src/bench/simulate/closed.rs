@@ -21,7 +21,7 @@ pub(crate) const CONTENDERS: [Contender; 6] = [
     Contender { name: "static flag, three retries", policy: || RetryPolicy::Flag },
     Contender {
         name: "the estimate, no probes",
-        policy: || advice(Params { explore: 0.0, ..without_guards() }, false),
+        policy: || advice(Params { probe_share: 0.0, ..without_guards() }, false),
     },
     Contender { name: "the estimate", policy: || advice(without_guards(), false) },
     Contender { name: "the estimate with the layer", policy: || advice(without_guards(), true) },

@@ -34,7 +34,7 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     if args.form.json {
         for (tool, Doubles { asked, let_through, is_write }) in &doubles {
             let refused = asked - let_through;
-            outln!("{}", json!({"tool": tool, "doubles": asked, "refused": refused, "isWrite": is_write}));
+            outln!("{}", json!({"tool": tool, "duplicates": asked, "refused": refused, "isWrite": is_write}));
         }
         let is_good = doubles.values().all(|doubles| !doubles.is_write || doubles.let_through == 0);
         return Ok(u8::from(doubles.is_empty() || !is_good));
@@ -44,7 +44,7 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
         return Ok(1);
     }
     let mut code = 0;
-    outln!("{:>8} {:>8}  tool", "doubles", "refused");
+    outln!("{:>10} {:>8}  tool", "duplicates", "refused");
     for (tool, doubles) in &doubles {
         let refused = doubles.asked - doubles.let_through;
         let note = match (doubles.let_through, doubles.is_write) {
@@ -53,11 +53,11 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
             (_, false) => "  a poll, or without a declared effect: repetitions may run",
         };
         code |= u8::from(doubles.is_write && doubles.let_through > 0);
-        outln!("{:>8} {refused:>8}  {tool}{note}", doubles.asked);
+        outln!("{:>10} {refused:>8}  {tool}{note}", doubles.asked);
     }
     let all: u64 = doubles.values().map(|doubles| doubles.asked).sum();
     let through: u64 = doubles.values().map(|doubles| doubles.let_through).sum();
-    outln!("\n{} of {all} doubles are refused", all - through);
+    outln!("\n{} of {all} duplicates are refused", all - through);
     if doubles.values().all(|doubles| !doubles.is_write) {
         outln!("None of them is a declared write, so this test could not fail.");
     }

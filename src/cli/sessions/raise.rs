@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use super::{WriteArgs, client};
 use callgate_client::remote::asked;
 use callgate_core::domain::budget::{Dimension, micros};
-use callgate_proto::v1::{BudgetLeft, BudgetScope, RaiseBudgetRequest};
+use callgate_proto::v1::{BudgetScope, BudgetUsage, RaiseBudgetRequest};
 use callgate_server::grpc::{FromWire, ToWire};
 
 /// Whose budget is raised.
@@ -30,7 +30,7 @@ pub(super) struct RaiseArgs {
     extra: String,
     /// The budget's scope
     #[arg(long, default_value = "call-tree")]
-    of: Whose,
+    scope: Whose,
     /// Reason, stored in the audit log
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
@@ -46,7 +46,7 @@ impl RaiseArgs {
             Dimension::Cost => self.extra.parse().ok().and_then(micros),
             _ => self.extra.parse().ok(),
         };
-        let scope = match self.of {
+        let scope = match self.scope {
             Whose::Run => BudgetScope::Run,
             Whose::CallTree => BudgetScope::CallTree,
         };
@@ -65,9 +65,9 @@ pub(super) async fn run(args: RaiseArgs) -> anyhow::Result<()> {
     let request = args.request()?;
     let (scope, dimension, budget) = (request.scope, request.dimension(), args.budget);
     let raised = asked(client(&args.server.remote).await?.raise_budget(args.server.by.signed(request)?).await)?;
-    let is_it = |left: &&BudgetLeft| left.scope == scope && left.dimension() == dimension;
+    let is_it = |left: &&BudgetUsage| left.scope == scope && left.dimension() == dimension;
     args.server.form.tell(&raised, |raised| match raised.budgets.iter().find(is_it) {
-        Some(BudgetLeft { used, limit, extra, .. }) => {
+        Some(BudgetUsage { used, limit, extra, .. }) => {
             let in_words = |amount: u64| match Dimension::from_wire(dimension) {
                 Ok(dimension) => dimension.in_words(amount),
                 Err(_) => amount.to_string(),

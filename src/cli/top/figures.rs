@@ -45,9 +45,9 @@ impl ReplicaFigures {
                     };
                     *figures.verdicts.entry(verdict).or_default() += value;
                 }
-                "callgate_admission_at_work" => figures.at_work += value,
-                "callgate_admission_waiting" => figures.waiting += value,
-                "callgate_turned_away_total" => figures.turned_away += value,
+                "callgate_admission_in_progress" => figures.at_work += value,
+                "callgate_admission_queued" => figures.waiting += value,
+                "callgate_shed_total" => figures.turned_away += value,
                 "callgate_commit_duration_seconds_sum" => figures.commit_s += value,
                 "callgate_commit_duration_seconds_count" => figures.commits += value,
                 "callgate_policy_behind" => figures.policy_behind = figures.policy_behind.max(value),
@@ -112,7 +112,7 @@ mod tests {
             callgate_rule=\"budget\",gen_ai_tool_name=\"pay\"} 3\n\
             callgate_evaluations_total{callgate_decision=\"DENY\",callgate_reason=\"a \\\"b\\\", c}\",\
             callgate_rule=\"budget\",gen_ai_tool_name=\"pay\",callgate_mode=\"shadow\"} 2 1700000000\n\
-            callgate_admission_waiting 7\nnonsense\ncallgate_policy_behind{x=\"1} 2\n";
+            callgate_admission_queued 7\nnonsense\ncallgate_policy_behind{x=\"1} 2\n";
         let figures = ReplicaFigures::read(text);
         let verdict = VerdictLabels {
             decision: "DENY".into(),

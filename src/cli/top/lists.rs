@@ -174,7 +174,7 @@ pub(super) type Cooling<'a> = (&'a str, String, Option<&'a prost_types::Timestam
 pub(super) fn cooling(fleet: &FleetSnapshot) -> Vec<Cooling<'_>> {
     let mut all: BTreeMap<&str, Cooling<'_>> = BTreeMap::new();
     for state in &fleet.states {
-        for cooldown in &state.cooldowns {
+        for cooldown in &state.open_circuit_breakers {
             let kind = named(cooldown.failure().as_str_name(), "FAILURE_KIND_");
             let one = (cooldown.tool.as_str(), kind, cooldown.expire_time.as_ref(), state.session_id.as_str());
             all.entry(&cooldown.tool).or_insert(one);

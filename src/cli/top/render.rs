@@ -103,7 +103,7 @@ fn health(fleet: &FleetSnapshot) -> String {
     let (green, red) = (colored(AnsiColor::Green), colored(AnsiColor::Red));
     let ready = if fleet.is_ready { format!("{green}ready{green:#}") } else { format!("{red}not ready{red:#}") };
     let Some(figures) = &fleet.figures else { return format!("server    {ready}") };
-    let mut text = format!("server    {ready}  judging {:.0}  waiting {:.0}", figures.at_work, figures.waiting);
+    let mut text = format!("server    {ready}  judging {:.0}  queued {:.0}", figures.at_work, figures.waiting);
     if let Some(ms) = fleet.commit_ms {
         let _ = write!(text, "  commit {ms:.1} ms");
     }
@@ -172,8 +172,8 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
         "ready": fleet.is_ready,
         "callsPerSecond": fleet.has_rates.then_some(rates),
         "judging": figures.map(|figures| figures.at_work),
-        "waiting": figures.map(|figures| figures.waiting),
-        "turnedAwayPerSecond": fleet.has_rates.then_some(fleet.turned_away),
+        "queued": figures.map(|figures| figures.waiting),
+        "shedPerSecond": fleet.has_rates.then_some(fleet.turned_away),
         "commitMs": fleet.commit_ms,
         "policyBehind": figures.map(|figures| figures.policy_behind),
         "sessionsHeld": are("held"),
@@ -185,7 +185,7 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
         "approvalsOpen": fleet.approvals.len(),
         "approvalsOldestTime": oldest.and_then(|approval| time(approval.create_time.as_ref())),
         "refusals": refused.collect::<Vec<_>>(),
-        "cooldowns": cooling.collect::<Vec<_>>(),
+        "openCircuitBreakers": cooling.collect::<Vec<_>>(),
         "budgets": near.collect::<Vec<_>>(),
     })
 }

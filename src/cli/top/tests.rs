@@ -9,8 +9,8 @@ use super::{
 };
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::v1::{
-    Approval, BudgetDimension, BudgetLeft, BudgetScope, CallState, CallSummary, Cooldown, FailureKind, HaltScope,
-    HaltState, ServerInfo, SessionState, SessionSummary,
+    Approval, BudgetDimension, BudgetScope, BudgetUsage, CallState, CallSummary, FailureKind, HaltScope, HaltState,
+    OpenCircuitBreaker, ServerInfo, SessionState, SessionSummary,
 };
 
 const NOW_S: i64 = 1_700_000_000;
@@ -30,9 +30,12 @@ fn fleet() -> FleetSnapshot {
         ..SessionSummary::default()
     };
     let held = CallSummary { state: CallState::Held.into(), tool: "pay".into(), ..CallSummary::default() };
-    let cooldown =
-        Cooldown { tool: "get_weather".into(), failure: FailureKind::RateLimited.into(), expire_time: ago(-90) };
-    let budget = |used| BudgetLeft {
+    let cooldown = OpenCircuitBreaker {
+        tool: "get_weather".into(),
+        failure: FailureKind::RateLimited.into(),
+        expire_time: ago(-90),
+    };
+    let budget = |used| BudgetUsage {
         extra: 0,
         scope: BudgetScope::CallTree.into(),
         dimension: BudgetDimension::CostMicros.into(),
@@ -42,7 +45,7 @@ fn fleet() -> FleetSnapshot {
     let state = SessionState {
         session_id: "desk-1".into(),
         calls: vec![held],
-        cooldowns: vec![cooldown],
+        open_circuit_breakers: vec![cooldown],
         budgets: vec![budget(45_000_000), budget(1)],
         ..SessionState::default()
     };
@@ -102,7 +105,7 @@ fn top_shows_the_summary_and_every_list_that_is_not_empty() {
     for line in [
         "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a8d0e1f23  22:13:20Z\n",
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
-        "server    ready  judging 0  waiting 0  policy current\n",
+        "server    ready  judging 0  queued 0  policy current\n",
         "sessions  2, calls open 1, held 1, stopped 0, halted 1  approvals 1, oldest 4m\n",
         "  desk-1   1m      12     1     $1.23  held\n",
         "  desk-2   1m      40     0     $1.23  halted\n",

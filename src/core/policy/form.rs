@@ -3,6 +3,7 @@
 
 mod durations;
 mod node;
+mod renamed;
 mod words;
 
 use std::{collections::BTreeMap, sync::LazyLock};
@@ -88,11 +89,11 @@ impl PolicyForm {
         Self { validator: jsonschema::validator_for(&schema).ok(), schema }
     }
 
-    /// Parses a file. Each rule takes its keys before [`rest`] is read.
+    /// Parses a file; a stored one may have renamed keys. Each rule takes its keys before [`rest`] is read.
     ///
     /// # Errors
     /// Invalid YAML, or all deviations from the form.
-    pub(super) fn read(&self, text: &str) -> Result<(Value, KeyPositions), Vec<PolicyError>> {
+    pub(super) fn read(&self, text: &str, is_stored: bool) -> Result<(Value, KeyPositions), Vec<PolicyError>> {
         // `off` is a word here, not a boolean.
         let options = serde_saphyr::options! { strict_booleans: true };
         let node: YamlNode = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
@@ -107,6 +108,9 @@ impl PolicyForm {
         })?;
         let mut lines = KeyPositions::default();
         let mut value = node.value(String::new(), &mut lines);
+        if is_stored {
+            renamed::rename(&mut value);
+        }
         durations::resolve(&mut value);
         let mut errors = self.misfits(&value, &lines);
         if errors.is_empty() {

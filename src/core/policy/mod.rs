@@ -20,7 +20,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-pub use compile::{compile, compile_with, hash, is_coding_agent_read};
+pub use compile::{compile, compile_stored, compile_with, hash, is_coding_agent_read};
 pub use error::PolicyError;
 pub use schema::{schema, schema_with};
 

@@ -39,9 +39,9 @@ pub struct Params {
     /// Maximum consecutive rate-limit errors of one tool in one session; the next is final.
     pub rate_limit_run: u32,
     /// Excludes rate-limit errors after a kept wait from that limit.
-    pub unless_wait_honoured: bool,
+    pub exclude_honored_waits: bool,
     /// Share of exploratory retries among suppressed ones.
-    pub explore: f64,
+    pub probe_share: f64,
     /// Retry budget of a tool across all sessions.
     pub allowance: RetryAllowance,
 }
@@ -55,8 +55,8 @@ impl Default for Params {
             tolerance: 0.03,
             attempts: 5,
             rate_limit_run: 3,
-            unless_wait_honoured: false,
-            explore: 0.05,
+            exclude_honored_waits: false,
+            probe_share: 0.05,
             allowance: RetryAllowance::default(),
         }
     }
@@ -203,7 +203,7 @@ fn repeat(case: &FailedAttempt<'_>, retryable: bool) -> Repeat {
 fn further(params: &Params, case: &FailedAttempt<'_>, is_worth_it: impl Fn(u32) -> bool) -> u32 {
     let attempts = params.attempts.saturating_sub(case.attempt + 1);
     // A kept wait is excluded where the policy says so.
-    let counts = case.kind == FailureKind::RateLimited && !params.unless_wait_honoured;
+    let counts = case.kind == FailureKind::RateLimited && !params.exclude_honored_waits;
     let most = if counts { attempts.min(params.rate_limit_run.saturating_sub(case.rate_limit_run)) } else { attempts };
     (1..=most).take_while(|more| is_worth_it(case.attempt + more)).count() as u32
 }
@@ -213,7 +213,7 @@ fn is_probe(params: &Params, case: &FailedAttempt<'_>) -> bool {
     use FailureKind::{Auth, InvalidArgument, Permission, QuotaExhausted};
     let hopeless = matches!(case.kind, Auth | Permission | InvalidArgument | QuotaExhausted);
     // Other bits than the jitter's.
-    let drawn = ((case.seed >> 20) % 10_000) as f64 / 10_000.0 < params.explore;
+    let drawn = ((case.seed >> 20) % 10_000) as f64 / 10_000.0 < params.probe_share;
     case.may_probe && case.may_retry && case.attempt <= PROBE_ATTEMPT_MAX && !hopeless && drawn
 }
 

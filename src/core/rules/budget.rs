@@ -208,7 +208,7 @@ fn refusal(cx: &RuleContext<'_>, left: &Left) -> Option<Finding> {
 /// For the user: the command that raises the limit. Daily limits of agents and tenants are raised in the policy alone.
 fn raise(cx: &RuleContext<'_>, left: &Left) -> String {
     let of = match left.scope {
-        BudgetScope::Run => " --of run",
+        BudgetScope::Run => " --scope run",
         BudgetScope::CallTree => "",
         BudgetScope::Agent | BudgetScope::Tenant => return String::new(),
     };

@@ -1,7 +1,7 @@
 //! growth: the runaway brake, on rates and not on repetition.
 //!
 //! Fires when a call tree exceeds `calls_per_second` or `tokens_per_minute`. First WAIT, until the rate has fallen;
-//! then STOP of the run, after `patience` waits within ten seconds, or beyond `tokens_per_minute_stop`. A batch counts
+//! then STOP of the run, after `max_waits` waits within ten seconds, or beyond `tokens_per_minute_stop`. A batch counts
 //! as one call, and each call beyond its eighth as one more; the waits of one batch are one.
 //!
 //! Why: a session that makes 436 requests at zero-second intervals, or uses 436 million tokens in a minute, has to be
@@ -39,7 +39,7 @@ pub struct Params {
     /// Calls a second of one call tree; more must wait.
     pub calls_per_second: Option<u32>,
     /// So many waits within ten seconds, then the run is stopped.
-    pub patience: u32,
+    pub max_waits: u32,
     /// Tokens a minute of one call tree; more must wait.
     pub tokens_per_minute: Option<u64>,
     /// Tokens a minute at which the run is stopped.
@@ -50,7 +50,7 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             calls_per_second: Some(20),
-            patience: 20,
+            max_waits: 20,
             tokens_per_minute: Some(5_000_000),
             tokens_per_minute_stop: Some(20_000_000),
         }
@@ -81,7 +81,7 @@ impl RuleLogic for Params {
     fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {
         let mut problems = take_in(self, part);
         let max = CALLS_PER_SECOND_MAX;
-        for (key, count) in [("calls_per_second", self.calls_per_second.unwrap_or(1)), ("patience", self.patience)] {
+        for (key, count) in [("calls_per_second", self.calls_per_second.unwrap_or(1)), ("max_waits", self.max_waits)] {
             if !(1..=max).contains(&count) {
                 problems.push(SectionProblem::of(key, format!("is {count}; it must lie between 1 and {max}")));
             }
@@ -100,7 +100,7 @@ fn calls(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let over = recent.len().checked_sub(limit)?;
     let count = recent.len() as u32;
     let slowed = cx.tree.pace.slowed.iter().filter(|(_, at)| cx.now.since_ms(*at) < PATIENCE_WINDOW_MS).count() as u32;
-    if slowed >= params.patience {
+    if slowed >= params.max_waits {
         return Some(stop(&format!("it was told {slowed} times within seconds to slow down, and did not"), slowed));
     }
     let wait_ms = recent[over].plus_ms(SECOND_MS).since_ms(cx.now);

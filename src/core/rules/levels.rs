@@ -172,12 +172,12 @@ mod tests {
         );
         assert!(tool.starts_with("look was stopped for this turn after 3 calls"), "{tool}");
         let run = told(
-            "rules breaker
-             loops breaker 1 2 3
+            "rules global_circuit_breaker
+             loops global_circuit_breaker 1 2 3
              look {\"n\":new} -> error other x2
              edit {\"n\":new} -> error other
-             look {} => deny circuit_break, break breaker 3
-             edit {} => deny circuit_break, break breaker 3",
+             look {} => deny circuit_break, break global_circuit_breaker 3
+             edit {} => deny circuit_break, break global_circuit_breaker 3",
         );
         assert!(run.starts_with("This run was stopped after 3 calls"), "{run}");
     }

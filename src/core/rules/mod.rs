@@ -17,11 +17,10 @@ mod set;
 pub(crate) mod testing;
 
 pub mod after_compaction;
-pub mod breaker;
 pub mod budget;
 pub mod churn;
-pub mod cooldown;
 pub mod cycle;
+pub mod global_circuit_breaker;
 pub mod growth;
 pub mod halted;
 pub mod phase;
@@ -37,6 +36,7 @@ pub mod schema;
 pub mod side_effects;
 pub mod tamper_protection;
 pub mod tier;
+pub mod tool_circuit_breaker;
 pub mod unknown_tool;
 
 pub use asked::RecordedCall;
@@ -63,14 +63,14 @@ pub const RULES: &[Rule] = &[
     rule!(same_success),
     rule!(poll),
     rule!(cycle),
-    rule!(breaker),
+    rule!(global_circuit_breaker),
     rule!(same_error),
     rule!(same_result),
     rule!(churn),
     rule!(refused),
     rule!(after_compaction),
     rule!(side_effects),
-    rule!(cooldown),
+    rule!(tool_circuit_breaker),
     rule!(growth),
     rule!(budget),
     rule!(tier),

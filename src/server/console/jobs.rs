@@ -11,7 +11,7 @@ use tonic::{Status, Streaming};
 use super::{fault::PageError, session, visitor::Visitor};
 use callgate_proto::v1::{
     BacktestPolicyRequest, BacktestPolicyResponse, BacktestProgress, BacktestResult, Role,
-    backtest_policy_request::Policy, backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
+    backtest_policy_request::Policy, backtest_policy_response::Event, policy_service_client::PolicyServiceClient,
 };
 
 /// Time for which the result of a backtest is kept.
@@ -115,10 +115,10 @@ impl Jobs {
     async fn follow(&self, id: &str, mut told: Streaming<BacktestPolicyResponse>) -> JobStatus {
         loop {
             match told.message().await {
-                Ok(Some(BacktestPolicyResponse { told: Some(Told::Result(result)) })) => {
+                Ok(Some(BacktestPolicyResponse { event: Some(Event::Result(result)) })) => {
                     return JobStatus::Done(Arc::new(result));
                 }
-                Ok(Some(BacktestPolicyResponse { told: Some(Told::Progress(how_far)) })) => {
+                Ok(Some(BacktestPolicyResponse { event: Some(Event::Progress(how_far)) })) => {
                     self.stands(id, JobStatus::Running(how_far));
                 }
                 Ok(Some(_)) => {}

@@ -4,8 +4,8 @@ use prost_types::Duration;
 
 use callgate_core::domain::outcome::Repeat;
 use callgate_proto::v1::{
-    self, BudgetDimension, BudgetLeft, BudgetScope, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
-    SessionStanding,
+    self, BudgetDimension, BudgetScope, BudgetUsage, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
+    SessionStatus,
 };
 
 /// A word with its class.
@@ -48,13 +48,13 @@ pub(super) fn status(status: OutcomeStatus) -> Option<StyledWord> {
     })
 }
 
-pub(super) fn standing(standing: SessionStanding) -> StyledWord {
+pub(super) fn standing(standing: SessionStatus) -> StyledWord {
     match standing {
-        SessionStanding::Halted => word("bad", "halted"),
-        SessionStanding::Held => word("ask", "waiting for approval"),
-        SessionStanding::Calling => word("good", "running a call"),
-        SessionStanding::Stopped => word("bad", "stopped"),
-        SessionStanding::Quiet | SessionStanding::Unspecified => word("muted", "idle"),
+        SessionStatus::Halted => word("bad", "halted"),
+        SessionStatus::Held => word("ask", "waiting for approval"),
+        SessionStatus::Calling => word("good", "running a call"),
+        SessionStatus::Stopped => word("bad", "stopped"),
+        SessionStatus::Idle | SessionStatus::Unspecified => word("muted", "idle"),
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn halted(scope: HaltScope) -> &'static str {
 }
 
 /// A budget, by its dimension and scope.
-pub(super) fn budget(left: &BudgetLeft) -> String {
+pub(super) fn budget(left: &BudgetUsage) -> String {
     let what = match left.dimension() {
         BudgetDimension::CostMicros => "cost".to_owned(),
         BudgetDimension::ElapsedMs => "time".to_owned(),

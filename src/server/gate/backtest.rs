@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     NoAnswer, Policies,
     fair_semaphore::{FairPermit, FairSemaphore, FairSlot},
-    policies::compiled,
+    policies::{compiled, compiled_stored},
     policy_check::{PolicyProblem, problems},
     privacy::patiently,
 };
@@ -258,7 +258,7 @@ impl Policies {
                 against_hash: String::new(),
             },
             Some(old) => {
-                let against = compiled(old).await.map_err(problems)?;
+                let against = compiled_stored(old).await.map_err(problems)?;
                 PolicyPair { tried, against, hash, against_hash: policy::hash(old) }
             }
         })

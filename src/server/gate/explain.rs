@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::{Insight, NoAnswer, RecordError, backtest::row, policies::compiled};
+use super::{Insight, NoAnswer, RecordError, backtest::row, policies::compiled_stored};
 use callgate_core::{
     domain::{
         calls::{CallJudgment, WholeCall},
@@ -120,7 +120,7 @@ impl Insight {
             }
         }
         match self.policies.stored_policy(tenant, version).await? {
-            Some((_, text)) => Ok(compiled(&text).await.ok()),
+            Some((_, text)) => Ok(compiled_stored(&text).await.ok()),
             None => Ok(None),
         }
     }

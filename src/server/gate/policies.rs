@@ -30,11 +30,23 @@ use callgate_store::{Store, StoreError};
 /// # Errors
 /// Everything that is wrong with it.
 pub async fn compiled(text: &str) -> Result<Policy, Vec<PolicyError>> {
+    compiled_by(policy::compile, text).await
+}
+
+/// As [`compiled`], for a stored text, which may have keys by their names of earlier builds.
+pub(super) async fn compiled_stored(text: &str) -> Result<Policy, Vec<PolicyError>> {
+    compiled_by(policy::compile_stored, text).await
+}
+
+async fn compiled_by(
+    compile: fn(&str) -> Result<Policy, Vec<PolicyError>>,
+    text: &str,
+) -> Result<Policy, Vec<PolicyError>> {
     let own = text.to_owned();
     #[cfg(feature = "break-invariants")]
     let own = super::broken::read(own);
-    let compiled = tokio::task::spawn_blocking(move || policy::compile(&own)).await;
-    compiled.unwrap_or_else(|_| policy::compile(text))
+    let compiled = tokio::task::spawn_blocking(move || compile(&own)).await;
+    compiled.unwrap_or_else(|_| compile(text))
 }
 
 async fn stored_policy(store: &Store, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, StoreError> {
@@ -260,7 +272,7 @@ impl Policies {
         let Some((_, text)) = stored_policy(&self.store, tenant, hash).await? else {
             return Ok(ActivationOutcome::Unknown);
         };
-        if let Err(errors) = compiled(&text).await {
+        if let Err(errors) = compiled_stored(&text).await {
             return Ok(ActivationOutcome::Invalid(problems(errors)));
         }
         let mut revision = 0;
@@ -354,7 +366,7 @@ impl Policies {
             return Ok(Vec::new());
         }
         let Some((_, text)) = stored_policy(store, tenant, &active.hash).await? else { return Ok(Vec::new()) };
-        match compiled(&text).await {
+        match compiled_stored(&text).await {
             Ok(compiled) => {
                 if self.server.policy.read(tenant, active.number, Some(Arc::new(compiled))) {
                     telemetry::policy::active(tenant, active);

@@ -40,8 +40,8 @@ fn encoded(entry: ChainEntry) -> v1::AuditEntry {
         credential,
         origin,
         session_id,
-        what,
-        why,
+        action: what,
+        reason: why,
         erased_by: entry.erased_by.unwrap_or_default(),
         hash: hex::encode(entry.hash),
     }
@@ -86,7 +86,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         Ok(Response::new(v1::VerifyAuditResponse {
             problems: checked.problems,
             anchor: checked.last.map(|last| last.to_string()).unwrap_or_default(),
-            erased_words: checked.erased,
+            erased_texts: checked.erased,
         }))
     }
 }

@@ -99,14 +99,14 @@ fn example(example: Example) -> v1::BacktestExample {
 
 /// One message of the stream.
 pub(super) fn told(told: BacktestTold) -> v1::BacktestPolicyResponse {
-    use v1::backtest_policy_response::Told;
-    let told = match told {
+    use v1::backtest_policy_response::Event;
+    let event = match told {
         BacktestTold::Progress { judged, total } => {
-            Told::Progress(v1::BacktestProgress { calls_judged: judged, calls_total: total })
+            Event::Progress(v1::BacktestProgress { calls_judged: judged, calls_total: total })
         }
-        BacktestTold::Done(done) => Told::Result(result(*done)),
+        BacktestTold::Done(done) => Event::Result(result(*done)),
     };
-    v1::BacktestPolicyResponse { told: Some(told) }
+    v1::BacktestPolicyResponse { event: Some(event) }
 }
 
 fn result(done: BacktestOutcome) -> v1::BacktestResult {
@@ -123,7 +123,7 @@ fn result(done: BacktestOutcome) -> v1::BacktestResult {
         });
     }
     changes.sort_by_key(|change| std::cmp::Reverse(change.calls));
-    let changes_left_out = u32::try_from(changes.len().saturating_sub(CHANGES_MAX)).unwrap_or(u32::MAX);
+    let changes_omitted = u32::try_from(changes.len().saturating_sub(CHANGES_MAX)).unwrap_or(u32::MAX);
     changes.truncate(CHANGES_MAX);
     let decisions = done.decisions.into_iter().map(|((before, after), calls)| v1::BacktestDecisions {
         before: before.to_wire().into(),
@@ -132,7 +132,7 @@ fn result(done: BacktestOutcome) -> v1::BacktestResult {
     });
     v1::BacktestResult {
         hash: done.hash,
-        against_hash: done.against_hash,
+        baseline_hash: done.against_hash,
         first_call_time: done.times.map(|(first, _)| timestamp(first)),
         last_call_time: done.times.map(|(_, last)| timestamp(last)),
         calls: done.calls,
@@ -143,7 +143,7 @@ fn result(done: BacktestOutcome) -> v1::BacktestResult {
         more_calls: done.is_more,
         decisions: decisions.collect(),
         changes,
-        changes_left_out,
+        changes_omitted,
         calls_judged_before: done.judged_before,
         calls_decided_otherwise: done.otherwise,
     }

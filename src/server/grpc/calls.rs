@@ -66,7 +66,7 @@ pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> DecodeResult
     })?;
     Ok(SessionQuery {
         calls: filter("calls", message.calls.as_ref())?,
-        standing: member::<v1::SessionStanding, _>("standing", message.standing)?,
+        standing: member::<v1::SessionStatus, _>("status", message.status)?,
         after,
         max: page_size(message.page_size, SHORT_PAGE_DEFAULT)?,
     })
@@ -77,12 +77,12 @@ pub(super) fn calls_wanted(message: &v1::ListCallsRequest) -> DecodeResult<CallQ
         Some(CallPlace { last_us: page::micros(last_us)?, root: root.to_owned(), seq: seq.parse().ok()? })
     })?;
     let session = maybe_session(&message.session_id)?;
-    if session.is_none() && (message.oldest_first || message.alone) {
+    if session.is_none() && (message.oldest_first || message.exclude_child_sessions) {
         return wrong("session_id", "is required with `alone` and `oldest_first`, which are about one call tree");
     }
     Ok(CallQuery {
         session,
-        alone: message.alone,
+        alone: message.exclude_child_sessions,
         filter: filter("filter", message.filter.as_ref())?,
         oldest_first: message.oldest_first,
         after,
@@ -94,9 +94,9 @@ pub(super) fn call_id(given: &str) -> DecodeResult<CallId> {
     Ok(CallId::parse("call_id", given)?)
 }
 
-fn searched(since_us: Option<i64>, is_sealed: bool) -> v1::Searched {
+fn searched(since_us: Option<i64>, is_sealed: bool) -> v1::SearchedRange {
     let since_time = since_us.map(|us| timestamp(Timestamp::from_millis(us.div_euclid(1_000))));
-    v1::Searched { since_time, sealed: is_sealed }
+    v1::SearchedRange { since_time, has_encrypted_arguments: is_sealed }
 }
 
 pub(super) fn sessions(
@@ -118,14 +118,14 @@ pub(super) fn sessions(
         open_calls: line.open_calls,
         cost_micros: line.cost_micros,
         parent_session_id: line.parent.unwrap_or_default(),
-        standing: line.standing.to_wire().into(),
+        status: line.standing.to_wire().into(),
         agent_id: line.agent.unwrap_or_default(),
         last_tool: line.last_tool.unwrap_or_default(),
         last_decision: line.last_decision.map_or(0, encode::decision),
         last_reason: line.last_reason.unwrap_or_default(),
     };
     v1::ListSessionsResponse {
-        searched: Some(searched(looked.since_us, looked.is_sealed)),
+        searched_range: Some(searched(looked.since_us, looked.is_sealed)),
         next_page_token: looked.next.map(token).unwrap_or_default(),
         sessions: looked.found.into_iter().map(session).collect(),
     }
@@ -134,7 +134,7 @@ pub(super) fn sessions(
 pub(super) fn calls(looked: SearchPage<CallLine, CallPlace>) -> v1::ListCallsResponse {
     let token = |place: CallPlace| page::token([&place.last_us.to_string(), &place.root, &place.seq.to_string()]);
     v1::ListCallsResponse {
-        searched: Some(searched(looked.since_us, looked.is_sealed)),
+        searched_range: Some(searched(looked.since_us, looked.is_sealed)),
         next_page_token: looked.next.map(token).unwrap_or_default(),
         calls: looked.found.into_iter().map(entry).collect(),
     }
@@ -167,7 +167,7 @@ fn entry(line: CallLine) -> v1::CallEntry {
         status: line.status.map_or(0, encode::status),
         failure: encode::failure(line.failure),
         error_message: line.error.unwrap_or_default(),
-        gist: line.gist.unwrap_or_default(),
+        result_summary: line.gist.unwrap_or_default(),
         record_time: line.recorded_at.map(timestamp),
         duration: line.duration_ms.map(duration),
         usage: Some(encode::usage(line.usage)),
@@ -191,7 +191,7 @@ fn judgement(judgement: CallJudgment) -> v1::Judgement {
         seq: judgement.seq,
         judge_time: Some(timestamp(judgement.at)),
         decision: encode::decision(judgement.decision),
-        would: encode::decision(judgement.would),
+        policy_decision: encode::decision(judgement.would),
         rule: judgement.rule.unwrap_or_default(),
         reason: judgement.reason.unwrap_or_default(),
         findings: judgement.findings.iter().map(encode::finding).collect(),
@@ -234,14 +234,14 @@ pub(super) fn explained(call: StoredCallExplanation) -> v1::ExplainCallResponse 
         rule: explained.rule,
         mode: explained.mode.unwrap_or_default().to_owned(),
         finding: explained.finding.as_ref().map(encode::finding),
-        silence: explained.silence.unwrap_or_default(),
+        no_finding_reason: explained.silence.unwrap_or_default(),
     };
     let (seen, unseen) = call.seen.map_or_else(|why| (Vec::new(), why), |seen| (seen, String::new()));
-    let fact = |(name, text): (&str, String)| v1::SeenFact { name: name.to_owned(), text };
+    let fact = |(name, text): (&str, String)| v1::RuleInput { name: name.to_owned(), text };
     v1::ExplainCallResponse {
         rules: call.rules.into_iter().map(rule).collect(),
-        seen: seen.into_iter().map(fact).collect(),
-        unseen,
+        inputs: seen.into_iter().map(fact).collect(),
+        inputs_missing: unseen,
         policy_version: call.policy,
     }
 }

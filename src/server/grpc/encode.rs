@@ -46,8 +46,8 @@ fn is_tight(left: &Left) -> bool {
 }
 
 /// Remaining budgets of `all` limits, or of those that are nearly used up.
-fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetLeft> {
-    let one = |left: &Left| v1::BudgetLeft {
+fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetUsage> {
+    let one = |left: &Left| v1::BudgetUsage {
         scope: left.scope.to_wire().into(),
         dimension: left.dimension.to_wire().into(),
         used: left.used,
@@ -166,7 +166,7 @@ fn call(told: &CallTold) -> v1::CallSummary {
         approval_id: call.approval.as_ref().map(|approval| approval.id.clone()).unwrap_or_default(),
         fingerprint: call.fingerprint.to_hex(),
         arguments: told.arguments.clone(),
-        gist: told.gist.clone(),
+        result_summary: told.gist.clone(),
         result_bytes: told.result_bytes,
         result_truncated: told.is_cut,
         error_message: told.error.clone(),
@@ -174,8 +174,8 @@ fn call(told: &CallTold) -> v1::CallSummary {
     }
 }
 
-fn cooldown(tool: &ToolName, cooldown: &Cooldown) -> v1::Cooldown {
-    v1::Cooldown {
+fn cooldown(tool: &ToolName, cooldown: &Cooldown) -> v1::OpenCircuitBreaker {
+    v1::OpenCircuitBreaker {
         tool: tool.to_string(),
         failure: failure(Some(cooldown.failure)),
         expire_time: Some(timestamp(cooldown.until)),
@@ -196,7 +196,7 @@ pub(super) fn session_state(session_id: String, state: SessionState) -> v1::Sess
             .map(|(rule, reached, count)| v1::LoopState { rule, level: level(Some(reached)), count })
             .collect(),
         calls: state.calls.iter().map(call).collect(),
-        cooldowns: state.cooldowns.iter().map(|(tool, cooling)| cooldown(tool, cooling)).collect(),
+        open_circuit_breakers: state.cooldowns.iter().map(|(tool, cooling)| cooldown(tool, cooling)).collect(),
         summary_for_model: state.summary_for_model,
         read_time: Some(timestamp(state.at)),
     }

@@ -24,11 +24,11 @@ impl FleetService {
         Self { insight }
     }
 
-    fn plane(&self, tenant: TenantId, database_ms: u64) -> v1::PlaneHealth {
+    fn plane(&self, tenant: TenantId, database_ms: u64) -> v1::ServerHealth {
         let (health, policy) = (self.insight.plane_health(tenant), self.insight.server.policy(tenant));
         // The load of a server would reveal what other tenants do.
         let load = |of: usize| (tenant == DEFAULT_TENANT).then_some(of as u64);
-        v1::PlaneHealth {
+        v1::ServerHealth {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             policy_version: policy.version.to_string(),
             policy_revision: (health.revision > 0).then_some(health.revision),
@@ -36,7 +36,7 @@ impl FleetService {
             policy_behind: health.behind,
             policy_unconfirmed: Some(duration(u64::try_from(health.unconfirmed.as_millis()).unwrap_or(u64::MAX))),
             judging: load(health.judging),
-            waiting: load(health.waiting),
+            queued: load(health.waiting),
             uncommitted: load(health.uncommitted),
             database_time: Some(duration(database_ms)),
         }
@@ -58,16 +58,16 @@ fn minute(minute: &Minute, tenant: TenantId) -> v1::FleetMinute {
         stopped_sessions: minute.stopped,
         halts: minute.halts,
         saved: minute.saved.as_ref().map(|saved| savings(saved, minute.start, minute.end)),
-        cooling_tools: minute.seen.cooling,
+        open_circuit_breakers: minute.seen.cooling,
         near_budgets: minute.seen.near_budgets,
-        plane: minute.seen.plane.as_ref().filter(|_| tenant == DEFAULT_TENANT).map(plane_minute),
+        server: minute.seen.plane.as_ref().filter(|_| tenant == DEFAULT_TENANT).map(plane_minute),
     }
 }
 
-fn plane_minute(plane: &PlaneMinute) -> v1::PlaneMinute {
-    v1::PlaneMinute {
+fn plane_minute(plane: &PlaneMinute) -> v1::ServerMinute {
+    v1::ServerMinute {
         judging: plane.judging,
-        waiting: plane.waiting,
+        queued: plane.waiting,
         uncommitted: plane.uncommitted,
         database_time: plane.database_ms.map(duration),
         unanswered: plane.unanswered,
@@ -79,13 +79,13 @@ fn trouble(trouble: &ToolTrouble) -> v1::ToolTrouble {
         tool: trouble.tool.clone(),
         failures: trouble.failures,
         failing_start_time: trouble.failing_since.map(timestamp),
-        cooldown_failure: encode::failure(trouble.cooldown.map(|(failure, _)| failure)),
-        cooldown_end_time: trouble.cooldown.map(|(_, until)| timestamp(until)),
+        circuit_breaker_failure: encode::failure(trouble.cooldown.map(|(failure, _)| failure)),
+        circuit_breaker_open_end_time: trouble.cooldown.map(|(_, until)| timestamp(until)),
     }
 }
 
-fn budget(budget: &BudgetNearLimit) -> v1::BudgetUsed {
-    v1::BudgetUsed {
+fn budget(budget: &BudgetNearLimit) -> v1::NearBudget {
+    v1::NearBudget {
         scope: budget.scope.to_wire().into(),
         name: budget.name.clone(),
         dimension: budget.dimension.to_wire().into(),
@@ -129,7 +129,7 @@ impl v1::fleet_service_server::FleetService for FleetService {
             tools: fleet.tools.iter().map(trouble).collect(),
             budgets: fleet.budgets.iter().map(budget).collect(),
             saved: Some(savings(&fleet.saved, fleet.saved_from, fleet.saved_until)),
-            plane: Some(self.plane(tenant, fleet.database_ms)),
+            server: Some(self.plane(tenant, fleet.database_ms)),
         };
         Ok(Response::new(v1::GetFleetResponse { fleet: Some(fleet) }))
     }

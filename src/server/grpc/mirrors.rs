@@ -142,12 +142,12 @@ mirrors! {
         Failed = Failed,
         Cancelled = Cancelled,
     }
-    SessionStatus = SessionStanding {
+    SessionStatus = SessionStatus {
         Halted = Halted,
         Held = Held,
         Calling = Calling,
         Stopped = Stopped,
-        Quiet = Quiet,
+        Quiet = Idle,
     }
     FollowUpKind = FollowUpKind {
         Same = Same,

@@ -213,15 +213,15 @@ impl v1::policy_service_server::PolicyService for PolicyService {
             Tried::Text(text) => is_text(text)?,
             Tried::Hash(hash) => prefix("hash", hash)?,
         }
-        if !message.against_hash.is_empty() {
-            prefix("against_hash", &message.against_hash)?;
+        if !message.baseline_hash.is_empty() {
+            prefix("baseline_hash", &message.baseline_hash)?;
         }
         let Some(slot) = self.policies.backtest_slot(tenant) else { return Err(status::backtest_running()) };
         let text = match tried {
             Tried::Text(text) => text,
             Tried::Hash(hash) => self.stored(tenant, &hash.to_ascii_lowercase()).await?.1,
         };
-        let against = Box::pin(self.against(tenant, &message.against_hash)).await?;
+        let against = Box::pin(self.against(tenant, &message.baseline_hash)).await?;
         let compared = self.policies.compared(tenant, &text, against.as_deref()).await;
         let compared = compared.map_err(|errors| status::invalid_policy(&errors))?;
         let policies = Arc::clone(&self.policies);

@@ -56,17 +56,17 @@ fn whom(subject: Option<&v1::Subject>) -> DecodeResult<Whom> {
 
 const fn encoded(forgot: Forgot) -> v1::ForgetResponse {
     let Forgot { trees, sessions, others, percent } = forgot;
-    v1::ForgetResponse { call_trees: trees, sessions, others, percent: percent as u32 }
+    v1::ForgetResponse { call_trees: trees, sessions, other_rows: others, percent: percent as u32 }
 }
 
-fn resealed(resealed: ResealProgress) -> v1::ResealResponse {
+fn resealed(resealed: ResealProgress) -> v1::ReencryptResponse {
     let ResealProgress { rows, mut uses, here, percent } = resealed;
-    let rows_in_the_clear = uses.remove("").unwrap_or_default();
+    let unencrypted_rows = uses.remove("").unwrap_or_default();
     let here: Vec<_> = here.into_iter().map(|key| (uses.remove(&key).unwrap_or_default(), key, true)).collect();
     let missing = uses.into_iter().map(|(key, rows)| (rows, key, false));
     let keys = here.into_iter().chain(missing);
-    let keys = keys.map(|(rows, key_id, is_here)| v1::StorageKey { key_id, rows, is_here }).collect();
-    v1::ResealResponse { rows, percent: percent.into(), keys, rows_in_the_clear }
+    let keys = keys.map(|(rows, key_id, is_available)| v1::StorageKey { key_id, rows, is_available }).collect();
+    v1::ReencryptResponse { rows, percent: percent.into(), keys, unencrypted_rows }
 }
 
 #[tonic::async_trait]
@@ -109,9 +109,12 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         Ok(Response::new(Box::pin(rows.map(move |row| row.map(encoded)))))
     }
 
-    type ResealStream = ResponseStream<v1::ResealResponse>;
+    type ReencryptStream = ResponseStream<v1::ReencryptResponse>;
 
-    async fn reseal(&self, request: Request<v1::ResealRequest>) -> Result<Response<Self::ResealStream>, Status> {
+    async fn reencrypt(
+        &self,
+        request: Request<v1::ReencryptRequest>,
+    ) -> Result<Response<Self::ReencryptStream>, Status> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let is_dry = request.into_inner().validate_only;

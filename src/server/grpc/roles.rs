@@ -97,7 +97,7 @@ const CALLGATE: &[(&str, Methods)] = &[
     ),
     ("FleetService", &[("GetFleet", PEOPLE)]),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
-    ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reseal", ADMIN)]),
+    ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reencrypt", ADMIN)]),
     // Admins of the tenant `default`, which the service checks itself.
     (
         "TenantService",
@@ -161,7 +161,7 @@ const LONG: [&str; 8] = [
     "/callgate.v1.ApprovalService/WatchApprovals",
     "/callgate.v1.PrivacyService/Forget",
     "/callgate.v1.PrivacyService/ExportSubject",
-    "/callgate.v1.PrivacyService/Reseal",
+    "/callgate.v1.PrivacyService/Reencrypt",
     "/callgate.v1.SessionService/ExportCalls",
     "/callgate.v1.SessionService/WatchSession",
     "/callgate.v1.PolicyService/BacktestPolicy",

@@ -221,7 +221,7 @@ impl StatusSource for WorkError {
             Self::NotTheirs => {
                 let message = "the session was opened with another credential; open one of your own, or have whoever \
                                makes credentials name yours as a sub-agent of that one";
-                status(Code::PermissionDenied, "SESSION_OF_ANOTHER", message, None)
+                status(Code::PermissionDenied, "NOT_SESSION_OWNER", message, None)
             }
             Self::NoAnswer(no_answer) => no_answer.told(),
         }

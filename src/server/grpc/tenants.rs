@@ -78,7 +78,7 @@ fn encoded(tenant: &Tenant) -> v1::Tenant {
         used_sessions: tenant.used.sessions,
         used_bytes: tenant.used.stored_bytes,
         create_time: Some(timestamp(tenant.created_at)),
-        retention: Some(v1::TenantRetention { words_days: words, calls_days: calls, months_days: months }),
+        retention: Some(v1::TenantRetention { texts_days: words, calls_days: calls, months_days: months }),
     }
 }
 
@@ -105,7 +105,7 @@ fn terms(name: &str, given: Option<&v1::TenantRetention>) -> DecodeResult<Terms>
         return wrong("retention.months_days", "must be absent: months are those of the tenant `default`");
     }
     Ok(Terms {
-        words: days("retention.words_days", given.words_days, 1)?,
+        words: days("retention.texts_days", given.texts_days, 1)?,
         calls: days("retention.calls_days", given.calls_days, 1)?,
         months,
     })

@@ -108,13 +108,13 @@ names! {
     /// Gauge, 0 or 1: 1 while the database responds to this replica and stores its changes.
     METRIC_STORE_UP = "callgate.store.up",
     /// Gauge, `{call}`: Evaluates being judged.
-    METRIC_AT_WORK = "callgate.admission.at_work",
+    METRIC_AT_WORK = "callgate.admission.in_progress",
     /// Gauge, `{call}`: Evaluates queued by admission control.
-    METRIC_WAITING = "callgate.admission.waiting",
+    METRIC_WAITING = "callgate.admission.queued",
     /// Histogram, seconds: time of an Evaluate in the queue of admission control; 0 if it was admitted at once.
     METRIC_ADMISSION_WAIT = "callgate.admission.wait.duration",
     /// Counter, `{request}`: Evaluates shed at once because of overload (`OVERLOADED`).
-    METRIC_TURNED_AWAY = "callgate.turned_away",
+    METRIC_TURNED_AWAY = "callgate.shed",
     /// Gauge, `{revision}`: activations by which this replica's policy is older than the active one, of the tenant with
     /// the oldest. 0 is healthy.
     METRIC_POLICY_BEHIND = "callgate.policy.behind",
@@ -144,7 +144,7 @@ names! {
     METRIC_HALTS = "callgate.halts",
     /// Gauge, seconds: remaining validity of a certificate that this replica presents, by [`CERTIFICATE`]. Negative
     /// after its expiry.
-    METRIC_CERTIFICATE_LEFT = "callgate.certificate.left",
+    METRIC_CERTIFICATE_LEFT = "callgate.certificate.remaining",
     /// Counter, `{value}`: redacted secrets, by [`REDACTION`].
     METRIC_REDACTIONS = "callgate.redactions",
     /// Counter, `{run}`: runs of background workers, by [`WORKER`] and [`OUTCOME`] (`success`, `error`).
@@ -153,7 +153,7 @@ names! {
     METRIC_DELETED = "callgate.deleted",
     /// Gauge, seconds: difference between this replica's clock and the database's. Beyond 300 the replica deletes
     /// nothing.
-    METRIC_CLOCK_APART = "callgate.clock.apart",
+    METRIC_CLOCK_APART = "callgate.clock.difference",
     /// Gauge, seconds: delay of deletions after the retention period, because the database's clock advanced without a
     /// running server. Of the whole database.
     METRIC_RETENTION_DELAY = "callgate.retention.delay",
@@ -273,11 +273,11 @@ names! {
     /// Credential of the author: `local`, `token cgt_…`, `certificate …`, `jwt …`.
     AUDIT_CREDENTIAL = "callgate.audit.credential",
     /// Address of the author, if any.
-    AUDIT_FROM = "callgate.audit.from",
+    AUDIT_FROM = "callgate.audit.address",
     /// Description of the action.
-    AUDIT_WHAT = "callgate.audit.what",
+    AUDIT_WHAT = "callgate.audit.action",
     /// Reason of the author, if any.
-    AUDIT_WHY = "callgate.audit.why",
+    AUDIT_WHY = "callgate.audit.reason",
     /// Cause of a failure. Logs.
     ERROR = "callgate.error",
 }

@@ -38,7 +38,7 @@ pub(super) fn body(webhook: &Webhook, told: &RequestMessage<'_>) -> String {
         "risk": told.risk.as_str(),
         "risk_reasons": told.because,
         "group": route.group,
-        "people": route.people,
+        "required_approvals": route.people,
         "args_digest": hex::encode(question.args_digest.0),
         "policy_version": question.policy,
         "create_time": question.asked_at.to_string(),
@@ -49,7 +49,7 @@ pub(super) fn body(webhook: &Webhook, told: &RequestMessage<'_>) -> String {
         data["arguments_json"] = Value::from(question.arguments.as_str());
         data["justification"] = Value::from(question.justification.as_deref());
     }
-    json!({ "type": "approval.asked", "timestamp": question.asked_at.to_string(), "text": text, "data": data })
+    json!({ "type": "approval.requested", "timestamp": question.asked_at.to_string(), "text": text, "data": data })
         .to_string()
 }
 

@@ -66,10 +66,10 @@ pub fn log(tenant: TenantId, event: &AuditEvent) {
         { "callgate.audit.kind" } = kind.as_str(),
         { "callgate.audit.by" } = by.name.as_str(),
         { "callgate.audit.credential" } = %by.credential,
-        { "callgate.audit.from" } = by.from.as_deref(),
+        { "callgate.audit.address" } = by.from.as_deref(),
         { "gen_ai.conversation.id" } = session.as_deref(),
-        { "callgate.audit.what" } = what.as_str(),
-        { "callgate.audit.why" } = why.as_deref(),
+        { "callgate.audit.action" } = what.as_str(),
+        { "callgate.audit.reason" } = why.as_deref(),
         "{}: {what}, by {}",
         kind.as_str(),
         by.name

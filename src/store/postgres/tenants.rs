@@ -149,7 +149,7 @@ impl Store {
 
 fn kept(terms: &Terms) -> String {
     let Terms { words, calls, months } = *terms;
-    let told = [("words", words), ("calls", calls), ("months", months)].map(|(what, days)| {
+    let told = [("texts", words), ("calls", calls), ("months", months)].map(|(what, days)| {
         format!("{what} {}", days.map_or_else(|| "for ever".to_owned(), |days| format!("{days} days")))
     });
     told.join(", ")

@@ -20,7 +20,7 @@ use crate::{
 
 const POLICY: &str = "policy_engine:
   approvals:
-    routes: [{tools: 'transfer_*', group: finance, people: 2}]
+    routes: [{tools: 'transfer_*', group: finance, required_approvals: 2}]
   authorization:
     tiers: [{name: money, pattern: 'refund_*|transfer_*', action: hitl}]
   tool_schemas:

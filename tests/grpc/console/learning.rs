@@ -65,7 +65,10 @@ async fn what_retries_came_to_is_told_to_their_own_tenant_alone() {
     assert!((bin.observed - 1.0 / 3.0).abs() < 1e-9, "{bin:?}");
     let worth = told.worth.expect("told");
     assert_eq!((worth.retries, worth.succeeded, worth.failed, worth.against_advice), (3, 1, 2, 0));
-    assert!(millis(worth.lost.as_ref()) > 0 && told.probes.is_empty() && told.looked_back_to.is_none(), "{told:#?}");
+    assert!(
+        millis(worth.lost_time.as_ref()) > 0 && told.probes.is_empty() && told.data_start_time.is_none(),
+        "{told:#?}"
+    );
 
     let of = |tool: &str, failure: FailureKind| GetRetryHistoryRequest {
         tool: tool.to_owned(),

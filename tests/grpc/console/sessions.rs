@@ -66,7 +66,7 @@ async fn a_session_is_found_followed_and_its_call_explained() {
         ("reason=grant_exceeded", true),
         ("rule=tier&hours=1", true),
         ("outcome=unknown", true),
-        ("state=quiet", true),
+        ("state=idle", true),
         ("state=halted", false),
     ] {
         let page = ada.get(&format!("/sessions?{search}")).await.ok();
@@ -251,7 +251,7 @@ async fn tenants_do_not_find_each_others_sessions() {
     let (stranger, _) =
         plane.gate.identities.create_token(acme.id, who("hank", &[Role::Admin]), None, &root).await.expect("a token");
     let mut stranger = Browser::with_token(&plane, &stranger).await;
-    for search in ["", "?q=desk", "?state=quiet", "?agent=robot"] {
+    for search in ["", "?q=desk", "?state=idle", "?agent=robot"] {
         let list = stranger.get(&format!("/sessions{search}")).await.ok();
         assert!(!list.contains("href=\"/sessions/desk\"") && list.contains("No session"), "{search}: {list}");
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Scene, told};
 
-const KEYED: &str = "  tool_schemas: {mcp__t__late: {effect: write, key_honoured: true}}";
+const KEYED: &str = "  tool_schemas: {mcp__t__late: {effect: write, key_honored: true}}";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_is_made_again_only_where_its_server_was_sent_the_key() {

@@ -71,7 +71,7 @@ async fn tells_how_it_stands(desk: &Desk) {
         "callgate_admission_wait_duration_seconds_count",
         "callgate_cache_lookups_total",
         "callgate_profiles_age_seconds",
-        "callgate_clock_apart_seconds",
+        "callgate_clock_difference_seconds",
         "callgate_retention_delay_seconds",
         "callgate_runtime_workers",
         "callgate_runtime_tasks",

@@ -21,7 +21,7 @@ const TYPED: [(&str, &str, &str, Option<&str>); 15] = [
     ("policy apply {policy} --by eve --note tried", "policy_activated", "", Some("tried")),
     ("policy rollback --by eve --note back", "policy_activated", "", Some("back")),
     ("tenants create acme --by eve", "tenant_created", "acme", None),
-    ("tenants retention acme --words-days 30 --by eve", "retention_changed", "acme: words 30 days", None),
+    ("tenants retention acme --texts-days 30 --by eve", "retention_changed", "acme: texts 30 days", None),
     ("tenants suspend acme --by eve", "tenant_suspended", "acme", None),
     ("tenants resume acme --by eve", "tenant_resumed", "acme", None),
     ("forget session s1 --yes --by eve --reason asked", "forgotten", "", Some("asked")),
@@ -52,8 +52,8 @@ async fn what_an_operator_does_is_one_line_with_who_what_and_why() {
             "{typed}"
         );
         let told = |field: &str| line[field].as_str().map(str::to_owned);
-        assert!(told("callgate.audit.what").is_some_and(|said| said.contains(what)), "{typed}: {line}");
-        assert_eq!(told("callgate.audit.why").as_deref(), why, "{typed}: {line}");
+        assert!(told("callgate.audit.action").is_some_and(|said| said.contains(what)), "{typed}: {line}");
+        assert_eq!(told("callgate.audit.reason").as_deref(), why, "{typed}: {line}");
         assert_eq!(told("callgate.audit.by").as_deref(), Some("eve"), "{typed}: {line}");
         let message = told("message").expect("a message");
         assert!(message.starts_with(&format!("{kind}: ")) && message.ends_with(", by eve"), "{message}");

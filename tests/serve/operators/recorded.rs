@@ -69,7 +69,7 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
             "cycle" => says(words, &["nothing to say; it warns from ", " on (shadowed)"]),
             "after_compaction" => assert_eq!(words, "nothing to say; it refuses from 3 on"),
             "side_effects" => assert_eq!(words, "no declared write of a named thing"),
-            "cooldown" => assert_eq!(words, "no cooldown of get_order held"),
+            "tool_circuit_breaker" => assert_eq!(words, "the circuit breaker of get_order let it through"),
             "growth" => assert_eq!(words, "below 20 calls a second and 5.0M tokens a minute"),
             "budget" => assert_eq!(words, "nearest before it: 1 of 1000 steps in this run"),
             "tier" => assert_eq!(words, "tier reads: allowlist"),
@@ -202,7 +202,7 @@ async fn doubles_of_what_was_recorded_are_refused_by_a_policy_that_declares_the_
     for expected in [["1", "1", "drop"], ["20", "20", "edit"], ["60", "60", "look"]] {
         assert!(lines.iter().any(|line| line == &expected), "{expected:?} is missing in\n{said}");
     }
-    says(&said, &["81 of 81 doubles are refused"]);
+    says(&said, &["81 of 81 duplicates are refused"]);
     // A permitted duplicate of a declared write is the finding of this command.
     let unguarded = format!("{STRICT}  rules: {{same_call: {{mode: 'off'}}, side_effects: {{mode: 'off'}}}}\n");
     let unguarded = desk.home.file("unguarded.yaml", &unguarded.replace("action: hitl", "action: allowlist"));

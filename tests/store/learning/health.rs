@@ -78,7 +78,7 @@ async fn rush(gates: &[Arc<Gate>; 2], name: &'static str) -> (Vec<String>, Vec<S
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cooldown_holds_for_both_replicas_and_one_call_over_both_ends_it() {
     let postgres = Postgres::start().await;
-    let gates = two_gates(&postgres, &policy(&["cooldown"])).await;
+    let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker"])).await;
     let [one, other] = &gates;
     evaluate(one, ask("limited", "c", "search", "{}")).await;
     record(one, limited("limited", "c", 60_000)).await;
@@ -108,7 +108,7 @@ async fn a_cooldown_holds_for_both_replicas_and_one_call_over_both_ends_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_finds_the_tool_still_limited_begins_the_cooldown_anew() {
     let postgres = Postgres::start().await;
-    let gates = two_gates(&postgres, &policy(&["cooldown"])).await;
+    let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker"])).await;
     let [one, other] = &gates;
     evaluate(one, ask("limited", "c", "search", "{}")).await;
     record(one, limited("limited", "c", 1_000)).await;

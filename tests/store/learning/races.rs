@@ -69,7 +69,7 @@ async fn a_call_that_lost_a_race_earns_one_retry_and_not_two() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_finds_out_how_a_tool_fares_still_does_after_a_lost_race() {
     let postgres = Postgres::start().await;
-    let gates = two_gates(&postgres, &policy(&["cooldown"])).await;
+    let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker"])).await;
     cooled_down(&postgres, &gates).await;
     assert_eq!(search_and_lose_once(&postgres, &gates).await, "ALLOW");
     assert_eq!(said(&evaluate(&gates[1], ask("t", "c", "search", "{}")).await), "WAIT cooldown", "one at a time");
@@ -78,7 +78,7 @@ async fn a_call_that_finds_out_how_a_tool_fares_still_does_after_a_lost_race() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_of_a_call_that_is_refused_is_anothers_at_once() {
     let postgres = Postgres::start().await;
-    let gates = two_gates(&postgres, &policy(&["cooldown", "halted"])).await;
+    let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker", "halted"])).await;
     cooled_down(&postgres, &gates).await;
     gates[0].decisions.halt(DEFAULT_TENANT, &HaltTarget::Tenant, "eve", "a drill").await.expect("a halt");
     assert_ne!(said(&evaluate(&gates[0], ask("s", "c", "search", "{}")).await), "ALLOW");
@@ -89,7 +89,7 @@ async fn a_claim_of_a_call_that_is_refused_is_anothers_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dry_run_writes_nothing() {
     let postgres = Postgres::start().await;
-    let gates = two_gates(&postgres, &policy(&["cooldown"])).await;
+    let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker"])).await;
     cooled_down(&postgres, &gates).await;
     let row = "select xmin, t.* from tool_health t";
     let before = postgres.rows(row).await;

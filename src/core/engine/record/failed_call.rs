@@ -101,7 +101,7 @@ impl FailedCall<'_> {
         for (permit, outcome) in limited {
             let wait_ms = outcome.advice.as_ref().map_or(0, |advice| advice.retry_after_ms);
             let honoured = next_at.since_ms(outcome.at) >= wait_ms;
-            run += u32::from(!(policy.retry.unless_wait_honoured && honoured));
+            run += u32::from(!(policy.retry.exclude_honored_waits && honoured));
             next_at = permit.at;
         }
         run

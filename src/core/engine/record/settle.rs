@@ -29,7 +29,7 @@ use crate::{
     },
     policy::Policy,
     retry::{advice::AdviceWithCircuit, classify, profiles::Profiles},
-    rules::{cooldown, requires},
+    rules::{requires, tool_circuit_breaker},
 };
 
 /// Maximum length of an error line, in characters.
@@ -310,7 +310,7 @@ fn with_advice(policy: &Policy, health: &Health, seen: Observation, advised: Opt
     Observation {
         cooldown_ms: advised
             .filter(|_| is_everybodys)
-            .map(|advised| advised.leave_alone_ms.min(policy.rules.get::<cooldown::Params>().max_ms)),
+            .map(|advised| advised.leave_alone_ms.min(policy.rules.get::<tool_circuit_breaker::Params>().max_ms)),
         retry_told: advised.is_some_and(|advised| advised.advice.retryable),
         probe_told: advised.is_some_and(|advised| advised.advice.probe),
         ..seen

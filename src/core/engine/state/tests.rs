@@ -93,7 +93,7 @@ fn a_break_of_one_call_or_tool_is_told_as_that_and_stops_no_run() {
 
 #[test]
 fn a_break_of_the_run_is_told_as_long_as_its_rule_holds() {
-    let breaker = LOW.replace("RULE", "breaker");
+    let breaker = LOW.replace("RULE", "global_circuit_breaker");
     let round = [("look", r#"{"n":1}"#), ("find", r#"{"n":1}"#), ("look", r#"{"n":2}"#)];
     let calls = [round; 5].concat();
     let state = after(&breaker, &breaker, &calls);

@@ -15,16 +15,19 @@ const FRESH_MS_MAX: u64 = 366 * 86_400_000;
 impl Compiler {
     pub(super) fn fresh(&mut self, path: &str, common: &Common, keys: &ToolSection, effect: EffectKind) -> Fresh {
         let reads = effect == EffectKind::Read || keys.effects.iter().any(|case| case.effect == EffectKey::Read);
-        for key in [("fresh_ms", keys.fresh_ms.is_some()), ("by_session", keys.by_session)] {
+        for key in [("fresh_ms", keys.fresh_ms.is_some()), ("private_to_call_tree", keys.private_to_call_tree)] {
             if key.1 && !reads {
                 self.wrong(format!("{path}.{}", key.0), "is for a read: set effect: read");
             }
         }
-        if keys.by_session && keys.fresh_ms.is_some() {
-            self.wrong(format!("{path}.by_session"), "says how long an answer holds, and so does fresh_ms: set one");
+        if keys.private_to_call_tree && keys.fresh_ms.is_some() {
+            self.wrong(
+                format!("{path}.private_to_call_tree"),
+                "says how long an answer holds, and so does fresh_ms: set one",
+            );
         }
         let fresh = match keys.fresh_ms {
-            _ if keys.by_session => Fresh::BySession,
+            _ if keys.private_to_call_tree => Fresh::BySession,
             Some(key) => self.fresh_key(path, key),
             None => Fresh::Usual,
         };
@@ -33,7 +36,8 @@ impl Compiler {
         if matches!(fresh, Fresh::BySession | Fresh::Always)
             && matches!(results, StorageMode::Redacted | StorageMode::Hash)
         {
-            let problem = "must be full: results of a read by_session or always are given again to other runs";
+            let problem =
+                "must be full: results of a read private_to_call_tree or always are given again to other runs";
             self.wrong(format!("{path}.storage.results"), problem);
         }
         fresh

@@ -48,7 +48,15 @@ const MILLIS_MAX: u64 = 31 * 86_400_000;
 /// # Errors
 /// All problems, each with its path and line. Problems of the form come alone, because the rest depends on it.
 pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
-    compile_by(text, RULES, &form::BUILT_IN)
+    compile_by(text, false, RULES, &form::BUILT_IN)
+}
+
+/// Compiles a stored policy. Unlike a new one, it may have keys by their names of earlier builds.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_stored(text: &str) -> Result<Policy, Vec<PolicyError>> {
+    compile_by(text, true, RULES, &form::BUILT_IN)
 }
 
 /// Compiles a policy file with the parameters of these rules.
@@ -56,11 +64,16 @@ pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
 /// # Errors
 /// As [`compile`].
 pub fn compile_with(text: &str, rules: &[Rule]) -> Result<Policy, Vec<PolicyError>> {
-    compile_by(text, rules, &form::PolicyForm::of(rules))
+    compile_by(text, false, rules, &form::PolicyForm::of(rules))
 }
 
-fn compile_by(text: &str, rules: &[Rule], form: &form::PolicyForm) -> Result<Policy, Vec<PolicyError>> {
-    let (mut file, lines) = form.read(text)?;
+fn compile_by(
+    text: &str,
+    is_stored: bool,
+    rules: &[Rule],
+    form: &form::PolicyForm,
+) -> Result<Policy, Vec<PolicyError>> {
+    let (mut file, lines) = form.read(text, is_stored)?;
     let policy = Policy { rules: RuleSet::new(rules), ..Policy::default() };
     let mut compiler = Compiler { policy, errors: Vec::new(), lines, seen: Vec::new() };
     presets::set(&mut compiler.policy.rules, &file["policy_engine"]["presets"]);
@@ -188,9 +201,11 @@ impl Compiler {
     }
 
     fn redaction(&mut self, keys: &file::Storage) {
-        for (key, size) in
-            [("redact", keys.redact.len()), ("keep", keys.keep.len()), ("redact_patterns", keys.redact_patterns.len())]
-        {
+        for (key, size) in [
+            ("redact", keys.redact.len()),
+            ("not_secret", keys.not_secret.len()),
+            ("redact_patterns", keys.redact_patterns.len()),
+        ] {
             if size > REDACTED_MAX {
                 self.wrong(format!("storage.{key}"), format!("has more than {REDACTED_MAX} entries"));
             }
@@ -205,8 +220,8 @@ impl Compiler {
                 Err(error) => self.wrong(format!("storage.redact_patterns[{at}]"), error.to_string()),
             }
         }
-        let (also, keep) = (keys.redact.iter().map(String::as_str), keys.keep.iter().map(String::as_str));
-        self.policy.redaction = Redaction::new(also, keep, patterns);
+        let (also, not_secret) = (keys.redact.iter().map(String::as_str), keys.not_secret.iter().map(String::as_str));
+        self.policy.redaction = Redaction::new(also, not_secret, patterns);
     }
 
     fn inject_as(&mut self, keys: &file::Idempotency) -> Option<InjectAs> {

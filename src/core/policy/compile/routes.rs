@@ -44,12 +44,12 @@ impl Compiler {
     }
 
     fn route(&mut self, path: &str, keys: RouteKeys) -> Option<ApprovalRoute> {
-        let people = keys.people.unwrap_or(1);
+        let people = keys.required_approvals.unwrap_or(1);
         if !(1..=PEOPLE_MAX).contains(&people) {
-            self.wrong(format!("{path}.people"), format!("must be 1 or {PEOPLE_MAX}"));
+            self.wrong(format!("{path}.required_approvals"), format!("must be 1 or {PEOPLE_MAX}"));
         }
-        if keys.group.is_none() && keys.people.is_none() {
-            self.wrong(path, "says neither a group nor how many people");
+        if keys.group.is_none() && keys.required_approvals.is_none() {
+            self.wrong(path, "says neither a group nor required_approvals");
         }
         let after = self.millis(&format!("{path}.escalate_after_ms"), keys.escalate_after_ms);
         for (key, group) in [("group", &keys.group), ("escalate_to", &keys.escalate_to)] {

@@ -11,7 +11,7 @@ use crate::{
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
         json,
     },
-    rules::{cooldown, levels::DetectorLevels, repeat},
+    rules::{levels::DetectorLevels, repeat, tool_circuit_breaker},
 };
 
 /// The documents' own block, word for word.
@@ -83,8 +83,8 @@ fn a_file_changes_what_it_names_and_nothing_else() {
   deduplication: {window_ms: 60000}
   loops: {repeat: {warning: 2, critical: 4, break: 6}}
   budgets: {run: {max_steps: 12, max_total_cost_usd: 0}}
-  cooldown: {max_ms: 60000}
-  retry: {explore: 0, share_of_calls: 0.5, unless_wait_honoured: true}
+  tool_circuit_breaker: {max_ms: 60000}
+  retry: {probe_share: 0, share_of_calls: 0.5, exclude_honored_waits: true}
   rules: {growth: {mode: shadow}}
   tool_schemas:
     pay: {once: true, side_effect_resource: 'order/{order_id}', cost_usd: 0.25}
@@ -102,9 +102,9 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     assert_eq!(budgets.run.of(Dimension::Cost), None);
     assert_eq!(budgets.call_tree, Budgets::default().call_tree);
     let retry = &policy.retry;
-    assert_eq!((retry.explore, retry.allowance.share, retry.unless_wait_honoured), (0.0, 0.5, true));
+    assert_eq!((retry.probe_share, retry.allowance.share, retry.exclude_honored_waits), (0.0, 0.5, true));
     assert_eq!(retry.allowance.max, Policy::default().retry.allowance.max);
-    assert_eq!(policy.rules.get::<cooldown::Params>().max_ms, 60_000);
+    assert_eq!(policy.rules.get::<tool_circuit_breaker::Params>().max_ms, 60_000);
     assert_eq!(policy.tools().find_map(|(_, spec)| spec.retryable), Some(false));
     assert_eq!(policy.rules.mode("growth"), Mode::Shadow);
     assert_eq!(policy.version.len(), 16);
@@ -140,7 +140,7 @@ fn everything_that_makes_no_sense_is_said_at_once() {
   loops: {cycle: {warning: 5, critical: 4, break: 40}, after_compaction: {critical: 4}}
   deduplication: {loop_threshold: 9, last_n: 5}
   rules: {repeet: {mode: off}, budget: {message: 'stop {now}'}}
-  retry: {explore: 5, per_minute: -1}
+  retry: {probe_share: 5, per_minute: -1}
   after_failed_write: PLN
   phases:
     - {name: PLAN, next: [ACT]}
@@ -170,7 +170,7 @@ fn everything_that_makes_no_sense_is_said_at_once() {
         "line 3: policy_engine.deduplication.loop_threshold: is 9, and last_n",
         "line 4: policy_engine.rules.repeet: unknown rule `repeet`; did you mean `repeat`?",
         "line 4: policy_engine.rules.budget.message: has {now}",
-        "line 5: policy_engine.retry.explore: must be a share",
+        "line 5: policy_engine.retry.probe_share: must be a share",
         "line 5: policy_engine.retry.per_minute: is -1",
         "line 6: policy_engine.after_failed_write: unknown phase `PLN`; did you mean `PLAN`?",
         "line 9: policy_engine.phases[1].next[0]: unknown phase `PLAM`; did you mean `PLAN`?",

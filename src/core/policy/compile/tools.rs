@@ -115,7 +115,7 @@ impl Compiler {
         let facts = [
             ("once", keys.once),
             ("idempotent", keys.idempotent),
-            ("key_honoured", keys.key_honoured),
+            ("key_honored", keys.key_honored),
             ("repeatable", keys.repeatable),
         ];
         for (fact, _) in facts.into_iter().filter(|(_, is)| *is && !writes) {
@@ -123,7 +123,7 @@ impl Compiler {
         }
         if keys.once && keys.idempotent {
             let problem = "is both once and idempotent: its repetition either harms or it does not. If its provider \
-                           knows the idempotency key again, that is key_honoured";
+                           knows the idempotency key again, that is key_honored";
             self.wrong(path, problem);
         }
         if keys.once && keys.repeatable {
@@ -151,7 +151,7 @@ impl Compiler {
             fresh,
             once: keys.once,
             idempotent: keys.idempotent,
-            key_honoured: keys.key_honoured,
+            key_honoured: keys.key_honored,
             repeatable: keys.repeatable,
             share: common.share,
             risk: keys.risk_level.map(Into::into),
@@ -390,7 +390,7 @@ impl Compiler {
         for (tool, field, of) in compared {
             let problem = format!(
                 "{field} is compared with a secret of {of}, which is not stored: say `storage: {{arguments: raw, \
-                 results: raw}}` there, or name the field in storage.keep"
+                 results: raw}}` there, or name the field in storage.not_secret"
             );
             self.wrong(format!("tool_schemas.{tool}.requires"), problem);
         }

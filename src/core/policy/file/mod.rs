@@ -151,8 +151,8 @@ pub(super) struct RouteKeys {
     pub(super) risk_level: Option<RiskKey>,
     /// The group whose members may answer, as credentials name it.
     pub(super) group: Option<String>,
-    /// How many people must say yes: 1, or 2 different ones.
-    pub(super) people: Option<u32>,
+    /// Number of different people who must approve: 1 or 2.
+    pub(super) required_approvals: Option<u32>,
     /// How long the group has before another one may answer too.
     pub(super) escalate_after_ms: Option<u64>,
     /// That other group.
@@ -257,17 +257,17 @@ pub(super) struct RetrySection {
     /// Tries of one execution, the first included.
     pub(super) attempts: Option<u32>,
     /// Rate limits in a row that are worth a retry.
-    pub(super) rate_limit_run: Option<u32>,
+    pub(super) max_consecutive_rate_limits: Option<u32>,
     /// true: a rate limit whose wait was kept does not count.
-    pub(super) unless_wait_honoured: Option<bool>,
+    pub(super) exclude_honored_waits: Option<bool>,
     /// Share of retries that are allowed against the estimate, to learn.
-    pub(super) explore: Option<f64>,
+    pub(super) probe_share: Option<f64>,
     /// Retries that a tool may be given for each of its calls, over all sessions.
     pub(super) share_of_calls: Option<f64>,
     /// And for each minute.
     pub(super) per_minute: Option<f64>,
     /// And at most at once.
-    pub(super) saved_up: Option<f64>,
+    pub(super) burst: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -293,7 +293,7 @@ pub(super) struct Storage {
     /// Names of fields that are secret wherever they stand, beside those that are known to be (`password`, `token`).
     pub(super) redact: Vec<String>,
     /// Names of fields that are taken for secret and are not.
-    pub(super) keep: Vec<String>,
+    pub(super) not_secret: Vec<String>,
     /// Regular expressions: what matches one in a text is secret, beside card numbers and keys.
     pub(super) redact_patterns: Vec<String>,
 }

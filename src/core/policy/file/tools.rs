@@ -29,14 +29,14 @@ pub(in crate::policy) struct ToolSection {
     /// reads never changes. By default 60000, or deduplication.window_ms where that is set.
     pub(in crate::policy) fresh_ms: Option<FreshKey>,
     /// What it reads is changed by its own call tree alone: its answer stands in until a write of it.
-    pub(in crate::policy) by_session: bool,
+    pub(in crate::policy) private_to_call_tree: bool,
     /// A write whose repetition harms: a payment, a message.
     pub(in crate::policy) once: bool,
     /// A write whose repetition is harmless.
     pub(in crate::policy) idempotent: bool,
     /// A write whose provider honours the idempotency key: after a timeout it may be sent again with the key, where the
     /// execution received that (`key_sent`).
-    pub(in crate::policy) key_honoured: bool,
+    pub(in crate::policy) key_honored: bool,
     /// A write whose identical repetition is meant: scroll, next page, append, take from a queue.
     pub(in crate::policy) repeatable: bool,
     /// A way out (`final_answer`), never blocked nor charged.

@@ -3,7 +3,7 @@
 use jsonschema::{ValidationError, error::ValidationErrorKind};
 use serde_json::Value;
 
-use super::{durations, nearest};
+use super::{durations, nearest, renamed};
 
 /// Synonyms of words, with the intended ones.
 const SYNONYMS: [(&str, &[&str]); 16] = [
@@ -42,6 +42,9 @@ pub(super) fn meant<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
 
 /// Message about an unknown name.
 pub(in crate::policy) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    if let Some(new) = renamed::new_name(name, known) {
+        return format!("the {what} `{name}` is now `{new}`");
+    }
     let hint = match meant(name, known) {
         Some(meant) => format!("; did you mean `{meant}`?"),
         None if known.is_empty() => String::new(),

@@ -6,7 +6,7 @@ use crate::rules::testing::check;
 fn a_write_whose_provider_knows_the_key_again_may_be_sent_again_with_it() {
     check(
         "rules same_call
-         tool pay once key_honoured
+         tool pay once key_honored
          pay {} -> error timeout sent   key k1
          pay {} -> ok paid sent   key k1
          pay {} => reuse duplicate_call_blocked",
@@ -17,8 +17,8 @@ fn a_write_whose_provider_knows_the_key_again_may_be_sent_again_with_it() {
 fn a_write_whose_provider_knows_the_key_again_is_a_persons_to_repeat_where_it_was_not_sent() {
     check(
         "rules same_call
-         tool pay once key_honoured
-         tool book write key_honoured lease 1m
+         tool pay once key_honored
+         tool book write key_honored lease 1m
          pay {} -> error timeout
          pay {} => deny outcome_unknown
          session other
@@ -62,7 +62,7 @@ fn an_open_payment_is_closed_in_all_trees_whatever_comes_between() {
 fn already_exists_settles_the_first_attempt_as_a_success() {
     check(
         "rules same_call
-         tool pay once key_honoured
+         tool pay once key_honored
          pay {} -> error timeout sent   key k1
          pay {} -> error conflict sent saying payment already exists   key k1
          pay {} => reuse duplicate_call_blocked
@@ -147,7 +147,7 @@ fn two_successes_of_one_call_are_told_once() {
     );
     check(
         "rules same_call
-         tool pay once key_honoured
+         tool pay once key_honored
          pay {} => allow as p1
          record p1 error timeout sent
          wait 1m

@@ -306,7 +306,7 @@ fn a_late_success_answers_the_next_attempt_once() {
 fn an_error_in_other_words_is_no_repetition() {
     check(
         "rules same_call
-         retry explore 0
+         retry probe_share 0
          retry attempts 2
          finish {\"answer\":\"three stars\"} -> error other saying the first star is wrong
          wait 1m

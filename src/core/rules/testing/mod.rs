@@ -6,11 +6,11 @@
 //! rules repeat cycle                 only these rules run
 //! tool pay once order/{id} lease 60s declares a tool
 //! limit run max_steps 5              sets a limit; the first one lifts all defaults
-//! retry explore 1                    sets a key of the policy's `retry`
+//! retry probe_share 1                    sets a key of the policy's `retry`
 //! step 0s                            time that passes with each call (1s at first)
 //! wait 10m                           time passes
 //! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)
-//! tool get read fresh 30s | always | by_session
+//! tool get read fresh 30s | always | private_to_call_tree
 //! pay {"n":new} cost 0.5 tokens 9 repeat because why in ACT witness w as c1
 //!                                      `new` is a fresh value each time, in texts `$n` a fresh number and `$u` a
 //!                                      fresh UUID; `sayable`: the model has parameters

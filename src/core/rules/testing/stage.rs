@@ -157,14 +157,14 @@ impl Stage {
             match *fact {
                 "read" => spec.effect = EffectKind::Read,
                 "always" => spec.fresh = Fresh::Always,
-                "by_session" => spec.fresh = Fresh::BySession,
+                "private_to_call_tree" => spec.fresh = Fresh::BySession,
                 "fresh" => spec.fresh = Fresh::For(duration(facts.next().unwrap_or(&""))?),
                 "write" => spec.effect = EffectKind::Write,
                 "poll" => spec.effect = EffectKind::Poll,
                 "once" => spec.once = true,
                 "check" => spec.effect = EffectKind::Check,
                 "idempotent" => spec.idempotent = true,
-                "key_honoured" => spec.key_honoured = true,
+                "key_honored" => spec.key_honoured = true,
                 "repeatable" => spec.repeatable = true,
                 "argument" => spec.inject_as = Some(InjectAs::Argument(facts.next().unwrap_or(&"").to_string().into())),
                 "lease" => spec.lease_ms = duration(facts.next().unwrap_or(&""))?,
@@ -194,9 +194,9 @@ impl Stage {
         let retry = &mut self.policy.retry;
         match key {
             "attempts" => retry.attempts = number(value)? as u32,
-            "unless_wait_honoured" => retry.unless_wait_honoured = value == "true",
-            "explore" => retry.explore = value.parse().map_err(|_| format!("{value} is no share"))?,
-            "saved_up" => retry.allowance.max = number(value)? as f64,
+            "exclude_honored_waits" => retry.exclude_honored_waits = value == "true",
+            "probe_share" => retry.probe_share = value.parse().map_err(|_| format!("{value} is no share"))?,
+            "burst" => retry.allowance.max = number(value)? as f64,
             _ => return Err(format!("no retry key {key}")),
         }
         Ok(())

@@ -58,7 +58,7 @@ fn declaration(policy: &Value) -> ToolDeclaration {
         effect: *EffectKind::ALL.iter().find(|kind| kind.as_str() == effect).expect("an effect"),
         once: policy["once"] == true,
         idempotent: policy["idempotent"] == true,
-        key_honoured: policy["key_honoured"] == true,
+        key_honoured: policy["key_honored"] == true,
         repeatable: policy["repeatable"] == true,
         resource: template.map(|template| ResourceTemplate::parse("resource", template).expect("a template")),
     }

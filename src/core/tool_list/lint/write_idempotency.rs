@@ -1,6 +1,6 @@
 //! write_idempotency: a write of which nobody says what its repetition does.
 //!
-//! Reports a write that the policy declares neither `once`, `idempotent`, `key_honoured` nor `repeatable`, that has no
+//! Reports a write that the policy declares neither `once`, `idempotent`, `key_honored` nor `repeatable`, that has no
 //! `idempotentHint`, and whose description says nothing of repeating it. Where only its name says that it writes, it is
 //! only advice.
 //!
@@ -92,7 +92,7 @@ mod tests {
             - {name: set_status, annotations: {readOnlyHint: false, idempotentHint: false}}
             - {name: create_order, description: Calling it again makes a second order.}
             - {name: get_order}
-            - {name: add_line, policy: {effect: write, key_honoured: true}}
+            - {name: add_line, policy: {effect: write, key_honored: true}}
             - {name: append_row, policy: {effect: write, repeatable: true}}
             - {name: transfer_to_human, policy: {effect: write}}
             - {name: run_report}

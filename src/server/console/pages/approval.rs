@@ -269,7 +269,7 @@ impl Page {
     }
 
     fn is_for_more(&self) -> bool {
-        self.question.people < 2
+        self.question.required_approvals < 2
     }
 
     /// The form for other arguments is unfolded: something was wrong with them, or they are to be confirmed.
@@ -285,13 +285,13 @@ fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
         return Some("Your roles may only view approval requests. An answer needs the role approver.".to_owned());
     }
     let is_me = |name: &String| name.to_lowercase() == caller.name.to_lowercase();
-    if question.seconded_by.iter().any(is_me) {
+    if question.approved_by.iter().any(is_me) {
         return Some("You have approved it. One more approval is required before it runs.".to_owned());
     }
     if caller.credential() == CredentialKind::None {
         return None;
     }
-    if is_me(&question.asked_by) {
+    if is_me(&question.requested_by) {
         return Some("Your own credential made this request. Another approver must answer it.".to_owned());
     }
     let is_past = |at: &Timestamp| at.seconds.saturating_mul(1_000) <= visitor.now.as_millis();

@@ -227,7 +227,8 @@ async fn page(
     let step = Step::new(call.call.take().unwrap_or_default());
     let judged = |judgement: Judgement| Judged {
         decision: words::decision(judgement.decision()),
-        would: (judgement.would() != judgement.decision()).then(|| words::decision(judgement.would())),
+        would: (judgement.policy_decision() != judgement.decision())
+            .then(|| words::decision(judgement.policy_decision())),
         notes: notes(&judgement.findings, judgement.decision(), &judgement.rule, &judgement.reason),
         judgement,
     };

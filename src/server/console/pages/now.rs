@@ -26,8 +26,8 @@ use callgate_core::domain::{budget::Dimension, time::wait_in_words};
 use callgate_proto::{
     time::{millis, unix_ms},
     v1::{
-        BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, PlaneHealth,
-        Role, Savings, fleet_service_client::FleetServiceClient,
+        BudgetScope, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, NearBudget, Role, Savings,
+        ServerHealth, fleet_service_client::FleetServiceClient,
     },
 };
 
@@ -153,7 +153,7 @@ impl Now {
 
     fn of(frame: &Frame, fleet: Fleet) -> Self {
         let at = unix_ms(fleet.as_of_time.as_ref());
-        let plane = fleet.plane.clone().unwrap_or_default();
+        let plane = fleet.server.clone().unwrap_or_default();
         let cards = cards::all(frame, &fleet, &plane, at);
         let needs = cards.iter().filter(|card| matches!(card.tone, "bad" | "ask")).map(Card::need).collect();
         let looks = cards.iter().filter(|card| card.tone == "warn").map(Card::need).collect();
@@ -198,7 +198,7 @@ pub(super) fn one_or_many(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", filters::grouped(count), if count == 1 { one } else { many })
 }
 
-fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
+fn pairs(plane: &ServerHealth) -> Vec<(&'static str, String)> {
     let revision = plane.policy_revision.map(|number| format!(", revision {number}")).unwrap_or_default();
     let policy = match plane.policy_version.as_str() {
         "default" => format!("built-in{revision}"),
@@ -206,7 +206,7 @@ fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
     };
     let load = [
         ("Calls in evaluation", plane.judging),
-        ("Calls queued", plane.waiting),
+        ("Calls queued", plane.queued),
         ("Uncommitted changes", plane.uncommitted),
     ];
     let load = load.into_iter().filter_map(|(name, count)| Some((name, filters::grouped(count?))));
@@ -221,7 +221,7 @@ fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
 }
 
 impl Budget {
-    fn new(frame: &Frame, budget: &BudgetUsed) -> Self {
+    fn new(frame: &Frame, budget: &NearBudget) -> Self {
         let (whose, link) = match budget.scope() {
             BudgetScope::Tenant => ("tenant, today (UTC)".to_owned(), None),
             BudgetScope::Agent => {

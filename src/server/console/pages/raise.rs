@@ -2,7 +2,7 @@
 
 use super::super::{fault::PageError, words};
 use callgate_core::domain::budget::micros;
-use callgate_proto::v1::{BudgetDimension, BudgetLeft, BudgetScope, RaiseBudgetRequest};
+use callgate_proto::v1::{BudgetDimension, BudgetScope, BudgetUsage, RaiseBudgetRequest};
 
 /// A budget that may be raised.
 pub(super) struct RaisableBudget {
@@ -12,11 +12,11 @@ pub(super) struct RaisableBudget {
 }
 
 /// Those of a session's budgets that are its own, the nearest to their end first.
-pub(super) fn choices(budgets: &[BudgetLeft]) -> Vec<RaisableBudget> {
-    let mut own: Vec<&BudgetLeft> =
+pub(super) fn choices(budgets: &[BudgetUsage]) -> Vec<RaisableBudget> {
+    let mut own: Vec<&BudgetUsage> =
         budgets.iter().filter(|left| matches!(left.scope(), BudgetScope::Run | BudgetScope::CallTree)).collect();
     own.sort_by_key(|left| std::cmp::Reverse(left.used.saturating_mul(1_000).checked_div(left.limit)));
-    let choice = |left: &BudgetLeft| RaisableBudget {
+    let choice = |left: &BudgetUsage| RaisableBudget {
         value: format!("{}.{}", left.scope, left.dimension),
         name: format!(
             "{}: {} of {}{}",
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_the_sessions_own_budgets_may_be_raised() {
-        let left = |scope: BudgetScope, used| BudgetLeft {
+        let left = |scope: BudgetScope, used| BudgetUsage {
             scope: scope.into(),
             dimension: BudgetDimension::Steps.into(),
             used,

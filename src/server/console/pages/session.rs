@@ -23,7 +23,7 @@ use crate::{
     grpc::Insider,
 };
 use callgate_proto::v1::{
-    Approval, ApprovalState, BudgetDimension, BudgetLeft, BudgetScope, CallEntry, CreateGrantRequest, Decision,
+    Approval, ApprovalState, BudgetDimension, BudgetScope, BudgetUsage, CallEntry, CreateGrantRequest, Decision,
     GetSessionStateRequest, Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest, ListGrantsRequest,
     ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SetPhaseRequest, WatchSessionRequest,
     approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
@@ -93,7 +93,7 @@ struct Budget {
 }
 
 impl Budget {
-    fn new(left: &BudgetLeft) -> Self {
+    fn new(left: &BudgetUsage) -> Self {
         let percent = share(left.used, left.limit);
         Self {
             name: words::budget(left),
@@ -123,9 +123,9 @@ struct Chart {
 }
 
 impl Chart {
-    fn new(budgets: &[BudgetLeft], calls: &[CallEntry]) -> Self {
-        let is_own = |left: &&BudgetLeft| left.scope() == BudgetScope::CallTree && spent(left.dimension()).is_some();
-        let mut own: Vec<&BudgetLeft> = budgets.iter().filter(is_own).collect();
+    fn new(budgets: &[BudgetUsage], calls: &[CallEntry]) -> Self {
+        let is_own = |left: &&BudgetUsage| left.scope() == BudgetScope::CallTree && spent(left.dimension()).is_some();
+        let mut own: Vec<&BudgetUsage> = budgets.iter().filter(is_own).collect();
         own.sort_by_key(|left| std::cmp::Reverse(share(left.used, left.limit)));
         own.truncate(4);
         let mut used: Vec<u64> = own.iter().map(|left| left.used).collect();
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_use_of_budgets_is_told_backwards_from_now() {
-        let left = |dimension: BudgetDimension, used, limit| BudgetLeft {
+        let left = |dimension: BudgetDimension, used, limit| BudgetUsage {
             scope: BudgetScope::CallTree.into(),
             dimension: dimension.into(),
             used,

@@ -23,7 +23,7 @@ use crate::console::{
 };
 use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
-    ListSessionsRequest, OutcomeStatus, ResumeRequest, Role, SessionStanding, SessionSummary,
+    ListSessionsRequest, OutcomeStatus, ResumeRequest, Role, SessionStatus, SessionSummary,
     gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
 };
 
@@ -69,12 +69,12 @@ const OUTCOMES: [(&str, OutcomeStatus); 5] = [
     ("cancelled", OutcomeStatus::Cancelled),
     ("unknown", OutcomeStatus::Unknown),
 ];
-const STATES: [(&str, SessionStanding); 5] = [
-    ("halted", SessionStanding::Halted),
-    ("waits", SessionStanding::Held),
-    ("running", SessionStanding::Calling),
-    ("stopped", SessionStanding::Stopped),
-    ("quiet", SessionStanding::Quiet),
+const STATES: [(&str, SessionStatus); 5] = [
+    ("halted", SessionStatus::Halted),
+    ("held", SessionStatus::Held),
+    ("running", SessionStatus::Calling),
+    ("stopped", SessionStatus::Stopped),
+    ("idle", SessionStatus::Idle),
 ];
 const HOURS: [(&str, &str); 4] =
     [("1", "last hour"), ("24", "last day"), ("168", "last week"), ("720", "last 30 days")];
@@ -115,9 +115,9 @@ impl Search {
             start_time,
             ..CallFilter::default()
         };
-        let standing = named("state", &STATES, &self.state)?;
+        let status = named("state", &STATES, &self.state)?;
         let calls = (calls != CallFilter::default()).then_some(calls);
-        Ok(ListSessionsRequest { page_size: 50, page_token: self.after.clone(), calls, standing })
+        Ok(ListSessionsRequest { page_size: 50, page_token: self.after.clone(), calls, status })
     }
 
     /// The address of the same search, behind a page.
@@ -213,9 +213,9 @@ async fn page(
         stopped.list_halts(ListHaltsRequest { page_size: 500, ..Default::default() }),
     )?;
     let (found, halts) = (found.into_inner(), halts.into_inner().halts);
-    let searched = found.searched.unwrap_or_default();
+    let searched = found.searched_range.unwrap_or_default();
     let row = |session: SessionSummary| Row {
-        standing: words::standing(session.standing()),
+        standing: words::standing(session.status()),
         decision: words::decision(session.last_decision()),
         session,
     };
@@ -227,7 +227,7 @@ async fn page(
             next => search.path(next),
         },
         since: searched.since_time,
-        is_sealed: searched.sealed,
+        is_sealed: searched.has_encrypted_arguments,
         is_live: search.is_empty() && search.after.is_empty(),
         halts: halts.into_iter().map(ActiveHalt::new).collect(),
         is_operator: visitor.is_one_of(&[Role::Operator]),

@@ -16,15 +16,15 @@ pub(super) struct TroubleRow {
 
 /// Does everybody leave it alone now?
 pub(super) fn is_cooling(tool: &ToolTrouble, at: i64) -> bool {
-    tool.cooldown_end_time.as_ref().is_some_and(|end| unix_ms(Some(end)) > at)
+    tool.circuit_breaker_open_end_time.as_ref().is_some_and(|end| unix_ms(Some(end)) > at)
 }
 
 impl TroubleRow {
     pub(super) fn new(frame: &Frame, trouble: &ToolTrouble, at: i64) -> Self {
-        let kind = trouble.cooldown_failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
+        let kind = trouble.circuit_breaker_failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
         let kind = kind.replace('_', " ");
-        let left = span(unix_ms(trouble.cooldown_end_time.as_ref()) - at);
-        let state = match (&trouble.cooldown_end_time, is_cooling(trouble, at)) {
+        let left = span(unix_ms(trouble.circuit_breaker_open_end_time.as_ref()) - at);
+        let state = match (&trouble.circuit_breaker_open_end_time, is_cooling(trouble, at)) {
             (Some(_), true) => format!("circuit breaker open for another {left} ({kind}): calls wait or are refused"),
             (Some(_), false) => format!("circuit breaker half-open ({kind}): one probe at a time"),
             (None, _) => {

@@ -115,7 +115,7 @@ fn numbers_of_lists_and_commands() -> Numbers {
         ("ApplyPolicyRequest.text CheckPolicyRequest.text BacktestPolicyRequest.text", vec![bytes(POLICY_BYTES_MAX)]),
         (
             "GetPolicyRequest.hash ActivatePolicyRequest.hash BacktestPolicyRequest.hash \
-             BacktestPolicyRequest.against_hash",
+             BacktestPolicyRequest.baseline_hash",
             plain([&HASH_DIGITS_MIN]),
         ),
         ("CheckPolicyResponse.problems CheckPolicyResponse.tools_without_tier", plain([&PROBLEMS_MAX])),
@@ -124,15 +124,15 @@ fn numbers_of_lists_and_commands() -> Numbers {
         ("GetRetryProfileRequest.attempt", plain([&ATTEMPT_MAX])),
         ("GetRetryHistoryRequest.days GetToolQualityRequest.days", plain([&DAYS_MAX, &DAYS_DEFAULT])),
         ("GetRetryHistoryResponse.self_corrections", plain([&CORRECTIONS_MAX])),
-        ("GetRetryHistoryResponse.looked_back_to", plain([&RETRIES_MAX])),
+        ("GetRetryHistoryResponse.data_start_time", plain([&RETRIES_MAX])),
         ("GetToolQualityResponse.tools", plain([&TOLD_MAX])),
         ("GetToolQualityResponse.unknown_tools", plain([&UNKNOWN_TOOLS_MAX])),
         ("ToolQuality.coerced_fields", plain([&COERCED_MAX])),
         ("NearPair.pairs", plain([&PAIRS_MAX])),
         ("SessionService", plain([&RAISED_MAX])),
         ("SetPhaseRequest.plan", plain([&PLAN_MAX])),
-        ("ExplainCallResponse.unseen", plain([&BEFORE_MAX])),
-        ("TenantRetention.words_days TenantRetention.calls_days", plain([&TERM_DAYS_MAX])),
+        ("ExplainCallResponse.inputs_missing", plain([&BEFORE_MAX])),
+        ("TenantRetention.texts_days TenantRetention.calls_days", plain([&TERM_DAYS_MAX])),
         ("TenantRetention.months_days", plain([&MONTHS_DAYS_MIN, &TERM_DAYS_MAX])),
         ("CreateTenantRequest.name", plain([&TENANT_NAME_BYTES_MAX])),
     ]
@@ -142,19 +142,19 @@ fn numbers_of_lists_and_commands() -> Numbers {
 fn facts() -> Numbers {
     vec![
         ("GateService", plain([&431])),
-        ("Approval.people", plain([&2])),
+        ("Approval.required_approvals", plain([&2])),
         ("PolicyRevision.hash Verdict.policy_version", plain([&16])),
         (
             "Permit.idempotency_key ExportCallsResponse.trace_id ExportCallsResponse.witness \
              ExportCallsResponse.witness_after",
             plain([&32]),
         ),
-        ("ForgetResponse.percent ResealResponse.percent", plain([&100])),
+        ("ForgetResponse.percent ReencryptResponse.percent", plain([&100])),
         ("RetryChance.p_low RetryChance.p_high Advice.p_low Advice.p_high", vec!["90 %".to_owned()]),
         ("RetryCalibration.tenth", plain([&0.1])),
         ("ToolError.provider_code", plain([&40001])),
         ("CallSummary.arguments", plain([&120])),
-        ("CallSummary.gist", plain([&160])),
+        ("CallSummary.result_summary", plain([&160])),
     ]
 }
 

@@ -20,7 +20,7 @@ pub(super) fn told(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
         worth: Some(worth(&history.retries)),
         probes: probes(&history.retries),
         self_corrections: history.self_corrections.iter().take(CORRECTIONS_MAX).map(corrected).collect(),
-        looked_back_to: history.back_to.map(timestamp),
+        data_start_time: history.back_to.map(timestamp),
     }
 }
 
@@ -51,7 +51,7 @@ fn worth(retries: &[RetryGroup]) -> v1::RetryWorth {
         against_advice: sum(|one| one.against_advice),
         cost_micros: sum(|one| one.cost_micros),
         tokens: sum(|one| one.tokens),
-        lost: Some(duration(sum(|one| one.lost_ms))),
+        lost_time: Some(duration(sum(|one| one.lost_ms))),
     }
 }
 
@@ -82,6 +82,6 @@ fn corrected(known: &FieldCorrections) -> v1::SelfCorrection {
         rule: known.count.rule.clone(),
         refusals: known.count.refusals,
         corrected: known.count.corrected,
-        is_for_the_user: known.is_for_the_user,
+        asks_user: known.is_for_the_user,
     }
 }

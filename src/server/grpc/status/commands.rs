@@ -43,7 +43,7 @@ impl StatusSource for CommandRejection {
             ),
             Self::NotTheAsker => (
                 Code::PermissionDenied,
-                "NOT_THE_ASKER",
+                "NOT_THE_REQUESTER",
                 "only an agent or session of the call tree that asks withdraws the question; who decides about it \
                  denies it"
                     .to_owned(),
@@ -55,7 +55,7 @@ impl StatusSource for CommandRejection {
             ),
             Self::NothingNamed => (
                 Code::FailedPrecondition,
-                "NOTHING_NAMED",
+                "RESOURCE_MISSING",
                 "the policy names no thing that this call touches: answer for the call, or for the tool".to_owned(),
             ),
             Self::NotInGroup { groups, later } => {
@@ -67,7 +67,7 @@ impl StatusSource for CommandRejection {
             Self::SaidBefore => (Code::FailedPrecondition, "APPROVAL_ANSWERED", SAID_BEFORE.to_owned()),
             Self::ScopeForTwo => (
                 Code::FailedPrecondition,
-                "SCOPE_FOR_TWO",
+                "SCOPE_TOO_WIDE",
                 "two people must approve it, which holds for the one call: answer without a scope".to_owned(),
             ),
             Self::Edit(rejection) => return rejection.told(),

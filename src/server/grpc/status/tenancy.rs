@@ -12,7 +12,7 @@ use callgate_core::domain::tenant::{Quota, TenantState};
 /// Only administrators of the deployment change tenants.
 pub(in crate::grpc) fn not_of_the_plane() -> Status {
     let message = "tenants are made and changed by admins of the tenant `default` alone, which is the plane's own";
-    status(Code::PermissionDenied, "NOT_OF_THE_PLANE", message, None)
+    status(Code::PermissionDenied, "NOT_DEPLOYMENT_ADMIN", message, None)
 }
 
 /// A rejected change of a tenant.
@@ -25,11 +25,11 @@ pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
         ),
         TenantChange::Own => (
             Code::FailedPrecondition,
-            "TENANT_IS_THE_PLANES",
+            "TENANT_IS_DEFAULT",
             "the tenant `default` is the plane's own, from which the others are changed; halt it instead",
         ),
         TenantChange::NotSuspended => {
-            (Code::FailedPrecondition, "TENANT_IS_SERVED", "only a suspended tenant is deleted; suspend it first")
+            (Code::FailedPrecondition, "TENANT_NOT_SUSPENDED", "only a suspended tenant is deleted; suspend it first")
         }
         TenantChange::Unknown | TenantChange::Done(_) => {
             (Code::NotFound, "TENANT_UNKNOWN", "there is no tenant of that name, or it is deleted")

@@ -126,7 +126,7 @@ const EXPECTED: &[(&str, f64)] = &[
          gen_ai.tool.name=_OTHER",
         1.0,
     ),
-    ("callgate.turned_away [{request}]", 1.0),
+    ("callgate.shed [{request}]", 1.0),
 ];
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) ->
         }
     }
     if !missing.is_empty() {
-        row.insert("sealed_with".to_owned(), Value::from_iter(missing));
+        row.insert("missing_keys".to_owned(), Value::from_iter(missing));
     }
     Ok(())
 }

@@ -36,8 +36,8 @@ const MISTAKES: [(&str, &str, &str); 41] = [
     ("an age for a write", "      fresh_ms: 1000", "tool_schemas.pay.fresh_ms: is for a read: set effect: read"),
     (
         "two ages",
-        "policy_engine: {tool_schemas: {get: {effect: read, by_session: true, fresh_ms: 1000}}}",
-        "tool_schemas.get.by_session: says how long an answer holds, and so does fresh_ms: set one",
+        "policy_engine: {tool_schemas: {get: {effect: read, private_to_call_tree: true, fresh_ms: 1000}}}",
+        "tool_schemas.get.private_to_call_tree: says how long an answer holds, and so does fresh_ms: set one",
     ),
     (
         "an age in words",
@@ -53,7 +53,7 @@ const MISTAKES: [(&str, &str, &str); 41] = [
     (
         "an answer for other runs that is not stored",
         "policy_engine: {tool_schemas: {get: {effect: read, fresh_ms: always, storage: {results: hash}}}}",
-        "tool_schemas.get.storage.results: must be full: results of a read by_session or always",
+        "tool_schemas.get.storage.results: must be full: results of a read private_to_call_tree or always",
     ),
     (
         "a slip in a key",

@@ -8,7 +8,7 @@ use crate::console::{filters, frame::Frame, pages::troubles::is_cooling};
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::{
     time::{millis, unix_ms},
-    v1::{Decision, Fleet, HaltScope, PlaneHealth},
+    v1::{Decision, Fleet, HaltScope, ServerHealth},
 };
 
 /// Age from which an open request counts as overlooked, in milliseconds.
@@ -54,7 +54,7 @@ fn since(at: Option<&Timestamp>, now: i64) -> Option<ElapsedTime> {
     Some(ElapsedTime { machine, words: span(now - ms) })
 }
 
-pub(super) fn all(frame: &Frame, fleet: &Fleet, plane: &PlaneHealth, at: i64) -> Vec<Card> {
+pub(super) fn all(frame: &Frame, fleet: &Fleet, plane: &ServerHealth, at: i64) -> Vec<Card> {
     let [held, stopped, halts, running] = sessions(frame, fleet);
     let (approvals, tools, budgets) = (approvals(frame, fleet, at), tools(fleet, at), budgets(fleet));
     vec![calls(frame, fleet), approvals, held, stopped, halts, running, tools, budgets, health(frame, plane)]
@@ -110,7 +110,7 @@ fn sessions(frame: &Frame, fleet: &Fleet) -> [Card; 4] {
     [
         Card::new("held", "Sessions waiting", held, unless_none(held, "ask", "for approval"))
             .saying("Each waits for the answer to an approval request.")
-            .leading(path("waits"), "View"),
+            .leading(path("held"), "View"),
         Card::new("stopped", "Sessions stopped", stopped, unless_none(stopped, "warn", "check"))
             .saying("In the last hour, by a budget, a loop or a halt. No call was allowed since.")
             .leading(path("stopped"), "View"),
@@ -181,7 +181,7 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
 }
 
 /// Health of the service. The page itself shows that server and database respond.
-fn health(frame: &Frame, plane: &PlaneHealth) -> Card {
+fn health(frame: &Frame, plane: &ServerHealth) -> Card {
     let unconfirmed = millis(plane.policy_unconfirmed.as_ref());
     let (figure, tone, verdict, says) = if plane.policy_behind > 0 {
         let says = "This server cannot read the active policy, and evaluates by an older one. Check its log.";
@@ -189,8 +189,8 @@ fn health(frame: &Frame, plane: &PlaneHealth) -> Card {
     } else if unconfirmed > UNCONFIRMED_MS {
         let says = format!("The active policy could not be confirmed for {}.", wait_in_words(unconfirmed));
         ("Policy unconfirmed", "bad", "check the log", says)
-    } else if plane.waiting() > 0 {
-        let waiting = one_or_many(plane.waiting(), "call is queued", "calls are queued");
+    } else if plane.queued() > 0 {
+        let waiting = one_or_many(plane.queued(), "call is queued", "calls are queued");
         ("Busy", "warn", "queue", format!("{waiting} on this server: the load exceeds its capacity."))
     } else if !plane.enforced {
         ("Shadow mode", "warn", "shadow", "The policy refuses nothing. Its decisions are only recorded.".to_owned())

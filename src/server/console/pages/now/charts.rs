@@ -5,7 +5,7 @@ use chrono::DateTime;
 use super::count;
 use callgate_proto::{
     time::{millis, unix_ms},
-    v1::{Decision, Fleet, FleetMinute, PlaneMinute, Savings},
+    v1::{Decision, Fleet, FleetMinute, Savings, ServerMinute},
 };
 
 /// A chart, and the columns of the table that it is drawn from.
@@ -129,7 +129,7 @@ const CHARTS: [Chart; 10] = [
         title: "Open circuit breakers, budgets near their limit",
         note: "In each minute: the most tools at once, and the budgets that were 80 % used.",
         lines: &[
-            line("Open circuit breakers", "--line-2", |minute| minute.told.cooling_tools.and_then(number)),
+            line("Open circuit breakers", "--line-2", |minute| minute.told.open_circuit_breakers.and_then(number)),
             dashed("Budgets near their limit", "--line-4", |minute| minute.told.near_budgets.and_then(number)),
         ],
         is_seen: true,
@@ -177,7 +177,7 @@ const CHARTS: [Chart; 10] = [
         note: "The most at once in each minute, and the polls of the database, one a second, without a response.",
         lines: &[
             line("Calls in evaluation", "--line-5", |minute| minute.plane().and_then(|plane| number(plane.judging))),
-            dashed("Calls queued", "--line-4", |minute| minute.plane().and_then(|plane| number(plane.waiting))),
+            dashed("Calls queued", "--line-4", |minute| minute.plane().and_then(|plane| number(plane.queued))),
             line("Uncommitted", "--line-1", |minute| minute.plane().and_then(|plane| number(plane.uncommitted))),
             dashed("No response", "--line-2", |minute| minute.plane().and_then(|plane| number(plane.unanswered))),
         ],
@@ -216,8 +216,8 @@ impl Minute<'_> {
         self.told.saved.as_ref()
     }
 
-    fn plane(&self) -> Option<&PlaneMinute> {
-        self.told.plane.as_ref()
+    fn plane(&self) -> Option<&ServerMinute> {
+        self.told.server.as_ref()
     }
 
     /// A reported saving by reused results; zero without such calls, none where it was not reported.
@@ -263,7 +263,7 @@ impl Hour {
             ChartRow { unix, words: clock(unix), cells }
         };
         let rows = minutes(fleet, at).map(row).collect();
-        let first = fleet.minutes.iter().position(|minute| minute.plane.is_some());
+        let first = fleet.minutes.iter().position(|minute| minute.server.is_some());
         let since = first.filter(|first| *first > 0).map(|first| clock(start(&fleet.minutes[first])));
         Self { charts, rows, since, is_behind: fleet.minutes.iter().any(|minute| minute.saved.is_none()) }
     }

@@ -1,4 +1,4 @@
-//! breaker: many calls in a row, and nothing new.
+//! global_circuit_breaker: many calls in a row, and nothing new.
 //!
 //! Fires when 15 (warning) or 30 (break) calls in a row, of at least two tools and three fingerprints, ran without
 //! progress: no news beyond names and numbers of earlier results. Polls, `repeatable` calls, the first permitted
@@ -26,7 +26,8 @@ use super::{
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("breaker", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
+pub const RULE: Rule =
+    Rule::detector("global_circuit_breaker", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
 /// Minimum number of tools: other detectors cover one tool, or two calls in turn.
 const TOOLS_MIN: usize = 2;
 const CALLS_MIN: usize = 3;
@@ -95,11 +96,11 @@ mod tests {
     #[test]
     fn fifteen_fruitless_calls_warn_and_thirty_break_the_run() {
         check(
-            "rules breaker
+            "rules global_circuit_breaker
              (try {\"n\":new} -> error other; ask {\"n\":new} -> error other; beg {\"n\":new} -> error other) x5
-             try {\"n\":new} => allow, warning breaker 15
+             try {\"n\":new} => allow, warning global_circuit_breaker 15
              (try {\"n\":new} -> error other; ask {\"n\":new} -> error other; beg {\"n\":new} -> error other) x5
-             try {\"n\":new} => deny circuit_break, break breaker 30
+             try {\"n\":new} => deny circuit_break, break global_circuit_breaker 30
              run next
              try {\"n\":new} => allow",
         );
@@ -108,7 +109,7 @@ mod tests {
     #[test]
     fn one_tool_alone_and_a_sweep_over_what_is_not_there_end_no_run() {
         check(
-            "rules breaker
+            "rules global_circuit_breaker
              try {\"n\":new} -> error other   x30
              try {\"n\":new} => allow
              run next
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn one_new_result_starts_the_count_again() {
         check(
-            "rules breaker
+            "rules global_circuit_breaker
              (try {\"n\":new} -> error other; ask {\"n\":new} -> error other) x7
              read {\"n\":new} -> ok new
              (try {\"n\":new} -> error other; ask {\"n\":new} -> error other) x7

@@ -1,4 +1,4 @@
-//! cooldown: the tool is limited or down for everybody, so everybody leaves it alone for a while.
+//! tool_circuit_breaker: the tool is rate limited or down, and no session calls it for a while.
 //!
 //! Fires (WAIT) while the tool's circuit is open: some session of the tenant has just found it rate limited, or down
 //! (more than two consecutive transient failures). The circuit is open as long as the provider asks for, otherwise for
@@ -23,16 +23,16 @@ use serde_json::Value;
 use super::{PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
 
 /// The rule.
-pub const RULE: Rule = Rule::of::<Params>("cooldown");
+pub const RULE: Rule = Rule::of::<Params>("tool_circuit_breaker");
 /// Interval of rechecks while another call is the probe, in milliseconds.
 const RECHECK_MS: u64 = 1_000;
 
-/// How long a tool may be left alone.
+/// Maximum time for which the circuit breaker of a tool stays open.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schemars(rename = "Cooldown")]
+#[schemars(rename = "ToolCircuitBreaker")]
 pub struct Params {
-    /// The longest time that everybody leaves a tool alone.
+    /// Maximum time of the open state.
     pub max_ms: u64,
 }
 
@@ -48,7 +48,7 @@ impl RuleLogic for Params {
     }
 
     fn silent(&self, asked: &RecordedCall<'_>) -> String {
-        format!("no cooldown of {} held", asked.tool)
+        format!("the circuit breaker of {} let it through", asked.tool)
     }
 
     fn parts(&self) -> Vec<PolicySection> {
