@@ -34,7 +34,7 @@ pub struct Remote {
     way: Arc<OnceLock<Way>>,
 }
 
-/// What is shown to a server.
+/// Credential for a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct CredentialArgs {
     /// The file of the token, which precedes CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
@@ -281,7 +281,7 @@ pub fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
 
-/// Who does it.
+/// Actor of a change.
 #[derive(Debug, Clone, Args)]
 pub struct ActorArgs {
     /// The name stored with the action [default: the user's name]

@@ -75,7 +75,7 @@ pub enum PrivatePostgresError {
     Tool {
         /// Which.
         program: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: String,
         /// The last lines it wrote.
         said: String,
@@ -174,7 +174,7 @@ pub enum PrivatePostgresError {
     Initdb {
         /// The data directory.
         data_dir: PathBuf,
-        /// How initdb ended.
+        /// Exit status of initdb.
         status: String,
         /// The last lines it wrote.
         output: String,
@@ -185,7 +185,7 @@ pub enum PrivatePostgresError {
     StartFailed {
         /// The data directory.
         data_dir: PathBuf,
-        /// How the process ended.
+        /// Exit status of the process.
         status: String,
         /// The server's log file.
         log: PathBuf,
@@ -234,7 +234,7 @@ pub enum PrivatePostgresError {
     GaveUp {
         /// The data directory.
         data_dir: PathBuf,
-        /// How often it stopped or failed to start since it last ran calmly.
+        /// Ends and failed starts since its last calm period.
         failures: u32,
         /// The last failure.
         reason: String,

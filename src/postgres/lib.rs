@@ -72,7 +72,7 @@ pub fn default_data_dir() -> Result<PathBuf, PrivatePostgresError> {
 /// A server that some process runs.
 #[derive(Debug)]
 pub struct RunningServer {
-    /// How to reach it.
+    /// Connection parameters of its database.
     pub connection: ConnectionParams,
     /// The directory of its programs.
     pub bin_dir: PathBuf,
@@ -178,7 +178,7 @@ impl PrivatePostgres {
         Ok(Self { data_dir, bin_dir, version, connection, phase, stop, supervisor })
     }
 
-    /// How to connect, as the owner of the database `callgate`. Stays valid when the server is restarted.
+    /// Connection parameters of the owner of the database `callgate`. They stay valid when the server is restarted.
     #[must_use]
     pub fn connection(&self) -> &ConnectionParams {
         &self.connection

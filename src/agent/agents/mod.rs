@@ -39,7 +39,7 @@ use callgate_client::{
     remote::{Remote, TOKEN},
 };
 
-/// What `callgate agents` takes.
+/// Arguments of `callgate agents`.
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
     #[command(subcommand)]
