@@ -377,11 +377,9 @@ impl StatusSource for RecordRejection {
                 "CALL_UNKNOWN",
                 "this call was never evaluated; to record its outcome all the same, send observed_call with it",
             ),
-            Self::NotPermitted => (
-                Code::FailedPrecondition,
-                "CALL_NOT_PERMITTED",
-                "this call was refused, so it has no outcome",
-            ),
+            Self::NotPermitted => {
+                (Code::FailedPrecondition, "CALL_NOT_PERMITTED", "this call was refused, so it has no outcome")
+            }
             Self::AlreadySettled => (
                 Code::FailedPrecondition,
                 "CALL_ALREADY_SETTLED",

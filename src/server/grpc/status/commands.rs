@@ -17,9 +17,11 @@ impl StatusSource for CommandRejection {
         let (code, reason, message) = match self {
             Self::UnknownSession => return SessionUnknown.told(),
             Self::PhaseForbidden(objection) => (Code::FailedPrecondition, "PHASE_FORBIDDEN", objection),
-            Self::TooManyGrants => {
-                (Code::ResourceExhausted, "TOO_MANY_GRANTS", format!("the call tree has {GRANTS_MAX} grants, the maximum"))
-            }
+            Self::TooManyGrants => (
+                Code::ResourceExhausted,
+                "TOO_MANY_GRANTS",
+                format!("the call tree has {GRANTS_MAX} grants, the maximum"),
+            ),
             Self::UnknownGrant => {
                 (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree".to_owned())
             }

@@ -22,10 +22,7 @@ pub(in crate::grpc) fn encoding_unknown() -> Status {
 
 /// A body beyond the maximum of a message.
 pub(in crate::grpc) fn body_too_large() -> Status {
-    Status::new(
-        Code::OutOfRange,
-        format!("the body has more than {MESSAGE_BYTES_MAX} bytes, the maximum of a message"),
-    )
+    Status::new(Code::OutOfRange, format!("the body has more than {MESSAGE_BYTES_MAX} bytes, the maximum of a message"))
 }
 
 /// A page of an origin that is not allowed.

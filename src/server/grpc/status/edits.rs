@@ -15,9 +15,7 @@ impl StatusSource for EditRejection {
             Self::Invalid(violations) => return invalid(&violations),
             Self::OtherArguments { by } => (
                 "OTHER_ARGUMENTS",
-                format!(
-                    "{by} approved other arguments, and two approvals must have the same: approve those, or deny"
-                ),
+                format!("{by} approved other arguments, and two approvals must have the same: approve those, or deny"),
             ),
             Self::Refused(why) => ("EDIT_REFUSED", format!("the call would be refused with these arguments: {why}")),
             Self::AtHost => (

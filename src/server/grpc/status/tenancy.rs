@@ -18,11 +18,9 @@ pub(in crate::grpc) fn not_of_the_plane() -> Status {
 /// A rejected change of a tenant.
 pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
     let (code, reason, message) = match why {
-        TenantChange::Taken => (
-            Code::AlreadyExists,
-            "TENANT_EXISTS",
-            "a tenant has or had this name, and names are never reused",
-        ),
+        TenantChange::Taken => {
+            (Code::AlreadyExists, "TENANT_EXISTS", "a tenant has or had this name, and names are never reused")
+        }
         TenantChange::Own => (
             Code::FailedPrecondition,
             "TENANT_IS_THE_PLANES",
@@ -43,9 +41,7 @@ pub(in crate::grpc) fn quota_exceeded(quota: Quota) -> Status {
     let info: HashMap<String, String> = [("quota".to_owned(), quota.as_str().to_owned())].into();
     let mut details = ErrorDetails::with_error_info("QUOTA_EXCEEDED", DOMAIN, info);
     let message = match quota {
-        Quota::CallsPerSecond => {
-            "the tenant exceeds its quota of calls per second; send the request again in a second"
-        }
+        Quota::CallsPerSecond => "the tenant exceeds its quota of calls per second; send the request again in a second",
         Quota::Sessions => "the tenant's quota of stored call trees is used up, and this call would begin one",
         Quota::StoredBytes => "the tenant's quota of stored bytes is used up; outcomes are still accepted",
         Quota::ApprovalsOpen => "the tenant's quota of open approval requests is used up, and this call would make one",
@@ -66,10 +62,9 @@ pub(in crate::grpc) fn key_missing() -> Status {
 /// The tenant of a request is not served.
 pub(in crate::grpc) fn not_served(state: Option<TenantState>) -> Status {
     let (reason, message) = match state {
-        Some(TenantState::Suspended) => (
-            "TENANT_SUSPENDED",
-            "the tenant is suspended: only outcomes of calls permitted before are accepted",
-        ),
+        Some(TenantState::Suspended) => {
+            ("TENANT_SUSPENDED", "the tenant is suspended: only outcomes of calls permitted before are accepted")
+        }
         _ => ("TENANT_UNKNOWN", "the tenant is unknown to this replica: it was deleted, or made a moment ago"),
     };
     status(Code::PermissionDenied, reason, message, None)
