@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::binaries::{MAJOR_MIN, ServerVersion};
 
-/// Why the private PostgreSQL could not be started, kept running or stopped.
+/// A failure to start, run or stop the private PostgreSQL.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivatePostgresError {
     /// No PostgreSQL was found on this machine.
@@ -73,7 +73,7 @@ pub enum PrivatePostgresError {
     /// A program of PostgreSQL's failed.
     #[error("{program} failed ({status}):\n{said}")]
     Tool {
-        /// Which.
+        /// Its name.
         program: &'static str,
         /// Its exit status.
         status: String,
@@ -91,7 +91,7 @@ pub enum PrivatePostgresError {
     /// `postgres --version` did not answer with a version.
     #[error("{program} --version did not answer with a PostgreSQL version: {answer}")]
     VersionUnreadable {
-        /// The program asked.
+        /// The program.
         program: PathBuf,
         /// Its output.
         answer: String,
@@ -160,7 +160,7 @@ pub enum PrivatePostgresError {
     )]
     NoAccount,
 
-    /// The place of the cluster is taken by something else.
+    /// Files that are not callgate's are in the place of the cluster.
     #[error("{path} {what}: callgate will not touch it; move it away or choose another --data-dir")]
     ForeignData {
         /// The path in the way.

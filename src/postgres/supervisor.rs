@@ -73,7 +73,7 @@ fn backoff(failures: u32) -> Duration {
     BACKOFF_FIRST * 2_u32.pow(failures - 1)
 }
 
-/// Logs it once, not at each attempt.
+/// Logs a full disk once, not at each attempt.
 fn tell_disk_full(server: &PreparedServer, is_told: &mut bool) {
     if !std::mem::replace(is_told, true) {
         tracing::error!(

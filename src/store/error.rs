@@ -11,7 +11,7 @@ pub enum Busy {
     WriteQueue,
     /// The connections for reading.
     Readers,
-    /// The connections for people's reads.
+    /// The connections for reads of operators.
     People,
     /// The database: a statement timed out.
     Statement,
@@ -28,9 +28,9 @@ impl Busy {
         match self {
             Self::WriteQueue => "the write queue is full",
             Self::Readers => "every connection for reading is in use",
-            Self::People => "as much is being read for people as may be at once; agents come first",
+            Self::People => "the limit on concurrent reads of operators is reached; those of agents come first",
             Self::Statement => "the database answers too slowly",
-            Self::Rows => "others are changing the same rows",
+            Self::Rows => "other transactions lock the same rows",
             Self::Rebuild => "the retry profiles are being rebuilt already",
         }
     }
