@@ -47,9 +47,9 @@ pub enum PrivatePostgresError {
     /// The data was written by another major version than any that is installed.
     #[error(
         "the database in {pgdata} was made by PostgreSQL {cluster_major}, but only {found} is installed: install \
-         PostgreSQL {cluster_major} again beside it (or point --pg-bin at it), and serve on; or have both, and move \
-         the data: `callgate backup` by the old programs, `callgate restore` by the new ones into another data \
-         directory"
+         PostgreSQL {cluster_major} next to it (or name its directory by --pg-bin), and start again; or with both \
+         installed move the data: `callgate backup` by the old programs, `callgate restore` by the new ones into \
+         another data directory"
     )]
     MajorMismatch {
         /// The cluster's directory.
@@ -62,7 +62,7 @@ pub enum PrivatePostgresError {
 
     /// The programs that dump and restore are missing.
     #[error(
-        "pg_dump and pg_restore of PostgreSQL {major} or newer were found neither beside the server's programs nor on \
+        "pg_dump and pg_restore of PostgreSQL {major} or newer were found neither next to the server's programs nor on \
          PATH: install its client (`apt-get install postgresql-client`), then try again"
     )]
     NoDumpTools {
@@ -99,7 +99,7 @@ pub enum PrivatePostgresError {
 
     /// No home directory, hence no default place for the data.
     #[error(
-        "no home directory is known (HOME is not set): say where the data lives with --data-dir DIR, or use a \
+        "no home directory is known (HOME is not set): set the data directory with --data-dir DIR, or use a \
          server of your own with --database-url (CALLGATE_DATABASE_URL)"
     )]
     NoDataHome,

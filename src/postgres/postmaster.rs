@@ -135,7 +135,7 @@ impl Drop for Postmaster {
         if self.runs()
             && let Err(error) = self.signals.command("INT", self.pid).status()
         {
-            tracing::warn!(pid = self.pid, %error, "could not tell PostgreSQL to stop");
+            tracing::warn!(pid = self.pid, %error, "could not send PostgreSQL the signal to stop");
         }
     }
 }

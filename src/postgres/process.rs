@@ -11,8 +11,8 @@ use super::account::Account;
 /// Timeout of a small program (`postgres --version`, `getent`, `pg_ctl kill`).
 pub(super) const TOOL_MAX: Duration = Duration::from_secs(10);
 
-/// Environment variables of the programs. callgate's environment may hold secrets, and as root the database's account is
-/// another. The user's `PG*` are meant for other servers, and `NOTIFY_SOCKET` would let PostgreSQL notify systemd in
+/// Environment variables of the programs. callgate's environment may hold secrets, and as root it is that of another
+/// account. The user's `PG*` are meant for other servers, and `NOTIFY_SOCKET` would let PostgreSQL notify systemd in
 /// callgate's name. `NSS_WRAPPER_*` name a user to programs in a container that runs under a number only.
 const ENVIRONMENT: [&str; 9] = [
     "PATH",

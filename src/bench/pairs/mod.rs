@@ -207,7 +207,7 @@ async fn measure(args: &BenchArgs, servers: &mut Servers) -> anyhow::Result<()> 
     let plan = RoundPlan { rounds: usize::from(args.rounds), round: args.round, warm_up: args.warm_up };
     let cases = cases::of(args)?;
     if !cpu::is_known() {
-        outln!("There is no /proc here: processor times cannot be told.");
+        outln!("There is no /proc here: processor times are unknown.");
     }
     let mut written = Vec::new();
     for case in &cases {
