@@ -24,7 +24,7 @@ impl ValueEnum for Host {
     }
 }
 
-/// What runs although nobody could be asked.
+/// Tools that run while the server is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FailOpen {
     /// All tools

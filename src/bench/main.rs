@@ -19,7 +19,7 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures callgate: servers under load, and retry advice on a simulated fleet.
+/// Measures callgate: servers under load, and retry advice on a simulated fleet
 #[derive(Debug, Parser)]
 #[command(version, about, arg_required_else_help = true)]
 struct Cli {
@@ -29,14 +29,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure what a pair of Evaluate and Record costs, beside yardsticks
+    /// Measure throughput, latency and cost of pairs of Evaluate and Record, with yardsticks in the same run
     Bench(Box<pairs::BenchArgs>),
-    /// Compare learned advice on retries with a hard-coded flag, on a simulated fleet
+    /// Compare learned advice on retries with a hard-coded flag on a simulated fleet
     Simulate(simulate::command::SimulateArgs),
     /// Serve a yardstick
     #[command(hide = true)]
     BenchYardstick(pairs::yardstick::YardstickArgs),
-    /// Receive a measured server's telemetry, and drop it
+    /// Receive and drop a measured server's telemetry
     #[command(hide = true)]
     BenchCollector,
 }

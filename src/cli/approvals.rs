@@ -82,7 +82,7 @@ enum Action {
     },
 }
 
-/// What a yes lets through beside the call.
+/// Further calls that an approval permits.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Scope {
     /// The session's calls of the tool on the same resource

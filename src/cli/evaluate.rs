@@ -61,7 +61,7 @@ pub(super) struct EvaluateArgs {
     server: ReadArgs,
 }
 
-/// Whose call it is.
+/// Caller of the call.
 #[derive(Debug, Args)]
 pub(super) struct Who {
     /// The session's id
@@ -151,7 +151,7 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
     let client = client(args.server.remote.connect().await?);
     let call_id = request.call.as_ref().map(|call| call.call_id.clone()).unwrap_or_default();
     let answer = judged(client, request, Duration::from_secs(args.wait)).await;
-    // Whether it was stored may be unknown; only under its id can the same be asked again.
+    // The call may have been stored; a retry needs its id, else it counts as another call.
     let answer = answer.with_context(|| format!("call {call_id:?} got no decision; repeat it with --call-id"))?;
     let decision = answer.verdict.as_ref().context("the server gave no verdict")?.decision();
     args.server.form.tell(&answer, |answer| answer.verdict.iter().for_each(told))?;

@@ -15,7 +15,7 @@ use callgate_postgres::find_running;
 use callgate_server::{database, gate::Gate, telemetry::Metrics};
 use callgate_store::{Store, StoreSettings, parse_url};
 
-/// Over which server it is done and by whom, or on which database.
+/// Target of a command: a server, with the actor, or a database.
 #[derive(Debug, Args)]
 pub(super) struct CommandTarget {
     #[command(flatten)]

@@ -63,7 +63,7 @@ pub(super) struct ExportArgs {
     place: CommandTarget,
 }
 
-/// What opens texts, where it is done on a database.
+/// Encryption keys, for work on a database.
 #[derive(Debug, Args)]
 pub(super) struct Opening {
     /// The file of `callgate serve --keys`, with --database-url or --data-dir
@@ -88,7 +88,7 @@ struct Why {
     reason: String,
 }
 
-/// Whose data it is.
+/// Subject of the data.
 #[derive(Debug, Args)]
 struct Whom {
     /// The subject's kind

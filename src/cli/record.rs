@@ -28,7 +28,7 @@ pub(super) struct RecordArgs {
     /// The result of a success: text, a file (@FILE), or standard input (-)
     #[arg(long, value_name = "TEXT")]
     result: Option<String>,
-    /// Whether the result is complete
+    /// The result is complete, or with false a part
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     complete: Option<bool>,
     /// The error message of an error or an unknown outcome
@@ -65,7 +65,7 @@ pub(super) struct RecordArgs {
     server: ReadArgs,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutcomeArg {
     /// The call succeeded
@@ -74,7 +74,7 @@ enum OutcomeArg {
     Error,
     /// The call was cancelled
     Cancelled,
-    /// Whether the call took effect is unknown
+    /// The call may have taken effect
     Unknown,
     /// The call still runs: extends its lease
     Running,

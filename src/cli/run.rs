@@ -178,7 +178,7 @@ impl Signals {
         let is_on_terminal = io::stdin().is_terminal();
         let heard = |(name, kind, is_of_terminal): ForwardedSignal| {
             let heard = signal(kind()).context("cannot handle signals")?;
-            // What a terminal sends, the command hears by itself: here it only ends nothing.
+            // The command gets the signals of a terminal itself. Here they are caught only so that this process stays.
             Ok((if is_on_terminal && is_of_terminal { "0" } else { name }, heard))
         };
         FORWARDED.into_iter().map(heard).collect::<anyhow::Result<_>>().map(Self)

@@ -28,7 +28,7 @@ pub(super) struct SessionsArgs {
     action: Action,
 }
 
-/// What a halt stops.
+/// Scope of a halt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scope {
     /// One session and its child sessions
@@ -41,7 +41,7 @@ enum Scope {
     All,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutcomeFilter {
     /// The call succeeded

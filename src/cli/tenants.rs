@@ -92,7 +92,7 @@ struct Change {
     reason: String,
 }
 
-/// How much a tenant may use.
+/// Quotas of a tenant.
 #[derive(Debug, Clone, Copy, Args)]
 #[group(id = "quotas_of_a_tenant")]
 struct Quotas {
@@ -110,7 +110,7 @@ struct Quotas {
     approvals_open: Option<u64>,
 }
 
-/// How long something is kept.
+/// Retention periods.
 #[derive(Debug, Clone, Copy, Args)]
 struct Terms {
     /// Days until the texts of calls are deleted: arguments, results, errors, notes

@@ -91,7 +91,7 @@ enum Action {
     },
 }
 
-/// How long a token holds.
+/// Validity of a token.
 #[derive(Debug, Args)]
 struct Term {
     /// Days until the token expires [default: never]

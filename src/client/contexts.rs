@@ -26,7 +26,7 @@ const OTHERS: u32 = 0o077;
 /// Mode bit: readable by everyone.
 const ALL_READ: u32 = 0o004;
 
-/// What `callgate contexts` takes.
+/// Arguments of `callgate contexts`.
 #[derive(Debug, Args)]
 pub struct ContextsArgs {
     #[command(subcommand)]

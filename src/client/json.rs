@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use callgate_proto::v1;
 
-/// For whom it is printed.
+/// Output format of a command.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct OutputFormat {
     /// Print JSON, one object a line

@@ -18,7 +18,7 @@ use crate::{
 };
 use callgate_proto::BY;
 
-/// Which server is asked.
+/// Server of a command.
 #[derive(Debug, Clone, Args)]
 pub struct Remote {
     /// The server's URL: https://HOST:PORT, http://HOST:PORT or unix:PATH [env: CALLGATE_SERVER]
@@ -34,7 +34,7 @@ pub struct Remote {
     way: Arc<OnceLock<Way>>,
 }
 
-/// What is shown to a server.
+/// Credential for a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct CredentialArgs {
     /// The file of the token, which precedes CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
@@ -75,7 +75,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Remote {
-    /// From a command's own flags.
+    /// A server from a command's own flags.
     pub fn of(server: Option<String>, context: Option<String>, shown: CredentialArgs) -> Self {
         Self { server, context, shown, way: Arc::default() }
     }
@@ -281,7 +281,7 @@ pub fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
 
-/// Who does it.
+/// Actor of a change.
 #[derive(Debug, Clone, Args)]
 pub struct ActorArgs {
     /// The name stored with the action [default: the user's name]
@@ -305,7 +305,7 @@ impl ActorArgs {
     }
 }
 
-/// An instant for people, in UTC.
+/// A time as text, in UTC.
 pub fn at(time: Option<&Timestamp>) -> String {
     let known = time.and_then(|time| chrono::DateTime::from_timestamp(time.seconds, 0));
     known.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m-%d %H:%M:%SZ").to_string())

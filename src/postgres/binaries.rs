@@ -13,7 +13,7 @@ pub(super) const MAJOR_MIN: u32 = 14;
 
 const PROGRAMS: [&str; 3] = ["postgres", "initdb", "pg_ctl"];
 
-/// Where packages put one directory per version: `(parent, prefix of the name, rest of the path)`.
+/// Directories of packages with one directory per version: `(parent, prefix of the name, rest of the path)`.
 const VERSIONED: [(&str, &str, &str); 9] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/opt/homebrew/opt", "postgresql@", "bin"),
@@ -26,7 +26,7 @@ const VERSIONED: [(&str, &str, &str); 9] = [
     ("/usr/libexec", "postgresql", ""),
 ];
 
-/// Where packages put their only version.
+/// Directories of packages with a single version.
 const PLAIN: [&str; 4] =
     ["/opt/homebrew/opt/postgresql/bin", "/usr/local/opt/postgresql/bin", "/usr/local/pgsql/bin", "/usr/bin"];
 
@@ -40,7 +40,7 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// From the answer of `postgres --version`: `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
+    /// Parses the output of `postgres --version`: `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
     fn parse(answer: &str) -> Option<Self> {
         let text = answer.split_once("(PostgreSQL)")?.1.split_whitespace().next()?.to_owned();
         let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -95,7 +95,7 @@ pub(super) async fn find(
     choose(vec![dir], cluster, account).await
 }
 
-/// Directories in which programs may be.
+/// Directories to search for programs.
 pub(super) async fn everywhere() -> Vec<PathBuf> {
     [on_path(), from_pg_config().await, installed()].concat()
 }
@@ -158,7 +158,7 @@ fn missing_programs(dir: &Path) -> Vec<&'static str> {
     PROGRAMS.into_iter().filter(|program| !dir.join(program).is_file()).collect()
 }
 
-/// Those with every program needed, free of links, each once.
+/// The directories with every needed program, without links and duplicates.
 fn complete(dirs: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut complete: Vec<PathBuf> = Vec::new();
     for dir in dirs.into_iter().filter(|dir| missing_programs(dir).is_empty()) {
@@ -190,7 +190,7 @@ async fn from_pg_config() -> Vec<PathBuf> {
     output.map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())).into_iter().collect()
 }
 
-/// Where packages put PostgreSQL, the newest version of each kind first.
+/// Installation directories of packages, the newest version of each kind first.
 fn installed() -> Vec<PathBuf> {
     let versioned = VERSIONED.into_iter().flat_map(|(parent, prefix, rest)| {
         newest_first(Path::new(parent), prefix).into_iter().map(move |dir| dir.join(rest))

@@ -30,7 +30,7 @@ pub struct DumpTools {
 }
 
 impl DumpTools {
-    /// Those in `beside`, else the first that are found, of `major` or newer: older ones refuse to dump such a server.
+    /// Finds programs of `major` or newer, first in `beside`: older ones refuse to dump such a server.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl DumpTools {
     }
 }
 
-/// The programs run from `/`.
+/// The absolute path of a file, because the programs run from `/`.
 fn absolute(file: &Path) -> Result<PathBuf, PrivatePostgresError> {
     std::path::absolute(file).map_err(PrivatePostgresError::io("find", file))
 }

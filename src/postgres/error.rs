@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::binaries::{MAJOR_MIN, ServerVersion};
 
-/// Why the private PostgreSQL could not be started, kept running or stopped.
+/// A failure to start, run or stop the private PostgreSQL.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivatePostgresError {
     /// No PostgreSQL was found on this machine.
@@ -47,9 +47,9 @@ pub enum PrivatePostgresError {
     /// The data was written by another major version than any that is installed.
     #[error(
         "the database in {pgdata} was made by PostgreSQL {cluster_major}, but only {found} is installed: install \
-         PostgreSQL {cluster_major} again beside it (or point --pg-bin at it), and serve on; or have both, and move \
-         the data: `callgate backup` by the old programs, `callgate restore` by the new ones into another data \
-         directory"
+         PostgreSQL {cluster_major} next to it (or name its directory by --pg-bin), and start again; or with both \
+         installed move the data: `callgate backup` by the old programs, `callgate restore` by the new ones into \
+         another data directory"
     )]
     MajorMismatch {
         /// The cluster's directory.
@@ -62,7 +62,7 @@ pub enum PrivatePostgresError {
 
     /// The programs that dump and restore are missing.
     #[error(
-        "pg_dump and pg_restore of PostgreSQL {major} or newer were found neither beside the server's programs nor on \
+        "pg_dump and pg_restore of PostgreSQL {major} or newer were found neither next to the server's programs nor on \
          PATH: install its client (`apt-get install postgresql-client`), then try again"
     )]
     NoDumpTools {
@@ -73,9 +73,9 @@ pub enum PrivatePostgresError {
     /// A program of PostgreSQL's failed.
     #[error("{program} failed ({status}):\n{said}")]
     Tool {
-        /// Which.
+        /// Its name.
         program: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: String,
         /// The last lines it wrote.
         said: String,
@@ -91,7 +91,7 @@ pub enum PrivatePostgresError {
     /// `postgres --version` did not answer with a version.
     #[error("{program} --version did not answer with a PostgreSQL version: {answer}")]
     VersionUnreadable {
-        /// The program asked.
+        /// The program.
         program: PathBuf,
         /// Its output.
         answer: String,
@@ -99,7 +99,7 @@ pub enum PrivatePostgresError {
 
     /// No home directory, hence no default place for the data.
     #[error(
-        "no home directory is known (HOME is not set): say where the data lives with --data-dir DIR, or use a \
+        "no home directory is known (HOME is not set): set the data directory with --data-dir DIR, or use a \
          server of your own with --database-url (CALLGATE_DATABASE_URL)"
     )]
     NoDataHome,
@@ -160,7 +160,7 @@ pub enum PrivatePostgresError {
     )]
     NoAccount,
 
-    /// The place of the cluster is taken by something else.
+    /// Files that are not callgate's are in the place of the cluster.
     #[error("{path} {what}: callgate will not touch it; move it away or choose another --data-dir")]
     ForeignData {
         /// The path in the way.
@@ -174,7 +174,7 @@ pub enum PrivatePostgresError {
     Initdb {
         /// The data directory.
         data_dir: PathBuf,
-        /// How initdb ended.
+        /// Exit status of initdb.
         status: String,
         /// The last lines it wrote.
         output: String,
@@ -185,7 +185,7 @@ pub enum PrivatePostgresError {
     StartFailed {
         /// The data directory.
         data_dir: PathBuf,
-        /// How the process ended.
+        /// Exit status of the process.
         status: String,
         /// The server's log file.
         log: PathBuf,
@@ -234,7 +234,7 @@ pub enum PrivatePostgresError {
     GaveUp {
         /// The data directory.
         data_dir: PathBuf,
-        /// How often it stopped or failed to start since it last ran calmly.
+        /// Ends and failed starts since its last calm period.
         failures: u32,
         /// The last failure.
         reason: String,

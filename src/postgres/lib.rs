@@ -3,12 +3,12 @@
 //! This module knows programs, processes, files and accounts; it must not know the contents of the database, and
 //! connects to it no more than `pg_ctl` does.
 //!
-//! In its data directory lie the cluster (`pg`), the socket (`run`), the server's log (`log`), the lock that keeps a
-//! second callgate out (`callgate.lock`), and the password (`password`). The server listens on no network. Started as
-//! root, it runs as the system user `callgate`, which is created where it can be, else as `postgres` or `nobody`.
+//! Its data directory contains the cluster (`pg`), the socket (`run`), the server's log (`log`), the lock against a
+//! second callgate (`callgate.lock`), and the password (`password`). The server listens on no network. Started as root,
+//! it runs as the system user `callgate`, created if possible, otherwise as `postgres` or `nobody`.
 //!
-//! When callgate dies without a word, the server shuts down by itself (Linux with util-linux), and the next start stops
-//! whatever still runs on the cluster. When the server dies, it is started again.
+//! When callgate is killed, the server shuts down by itself (Linux with util-linux), and the next start stops any that
+//! still runs on the cluster. When the server dies, it is restarted.
 mod access;
 mod account;
 mod binaries;
@@ -43,13 +43,13 @@ use layout::Layout;
 use server::PreparedServer;
 use supervisor::Supervisor;
 
-/// Where the data lives when callgate runs as root: root's home is closed to the account the database runs as.
+/// Data directory when callgate runs as root: the database's account cannot enter root's home.
 const ROOT_DATA_DIR: &str = "/var/lib/callgate";
 
 /// Settings of a private PostgreSQL.
 #[derive(Debug, Clone)]
 pub struct PostgresSettings {
-    /// The data directory; created where it does not exist. See [`default_data_dir`].
+    /// The data directory, created if missing. See [`default_data_dir`].
     pub data_dir: PathBuf,
     /// The directory of PostgreSQL's programs; searched for when `None`.
     pub pg_bin: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub fn default_data_dir() -> Result<PathBuf, PrivatePostgresError> {
 /// A server that some process runs.
 #[derive(Debug)]
 pub struct RunningServer {
-    /// How to reach it.
+    /// Connection parameters of its database.
     pub connection: ConnectionParams,
     /// The directory of its programs.
     pub bin_dir: PathBuf,
@@ -82,7 +82,7 @@ pub struct RunningServer {
 ///
 /// # Errors
 ///
-/// [`PrivatePostgresError::NotRunning`], or what keeps this user from looking.
+/// [`PrivatePostgresError::NotRunning`], or a missing permission.
 pub async fn find_running(data_dir: &Path) -> Result<RunningServer, PrivatePostgresError> {
     let not_running = || PrivatePostgresError::NotRunning { data_dir: data_dir.to_owned() };
     if !data_dir.is_dir() {
@@ -93,14 +93,14 @@ pub async fn find_running(data_dir: &Path) -> Result<RunningServer, PrivatePostg
     Ok(RunningServer { connection: ConnectionParams::read(&layout, &socket_dir)?, bin_dir })
 }
 
-/// A data directory as it is found. See [`examine`].
+/// State of a data directory. See [`examine`].
 #[derive(Debug)]
 pub struct DataDirectory {
-    /// The major version that made the cluster; none where there is none yet.
+    /// The major version of the cluster, if it exists.
     pub cluster_major: Option<u32>,
-    /// The programs that would be used: their version and directory, or why none can be.
+    /// The programs to use, as version and directory, or the error that rules all out.
     pub programs: Result<String, PrivatePostgresError>,
-    /// The server that runs on it, if one does.
+    /// The server that runs on it, if any.
     pub running: Option<RunningServer>,
 }
 
@@ -133,7 +133,7 @@ pub async fn examine(settings: &PostgresSettings) -> Result<DataDirectory, Priva
 ///
 /// # Errors
 ///
-/// [`PrivatePostgresError`] when they cannot be asked.
+/// [`PrivatePostgresError`] when they cannot be run.
 pub async fn major_of_programs(dir: &Path) -> Result<u32, PrivatePostgresError> {
     Ok(binaries::version_of(&dir.join("postgres"), None).await?.major)
 }
@@ -178,7 +178,7 @@ impl PrivatePostgres {
         Ok(Self { data_dir, bin_dir, version, connection, phase, stop, supervisor })
     }
 
-    /// How to connect, as the owner of the database `callgate`. Stays valid when the server is restarted.
+    /// Connection parameters of the owner of the database `callgate`. They stay valid when the server is restarted.
     #[must_use]
     pub fn connection(&self) -> &ConnectionParams {
         &self.connection

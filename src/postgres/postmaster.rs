@@ -22,7 +22,7 @@ const STOP_SIGNALS: [(&str, Duration); 3] =
 /// Timeout of the log's last lines after the process ended: its children may keep the pipe open.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(300);
 
-/// How to send the server a signal: through `pg_ctl kill`, as the account that may do it.
+/// Sender of signals to the server: `pg_ctl kill`, as the account that may do it.
 #[derive(Debug, Clone)]
 struct Signals {
     pg_ctl: PathBuf,
@@ -42,7 +42,7 @@ impl Signals {
 pub(super) struct Postmaster {
     pid: u32,
     exit: oneshot::Receiver<io::Result<ExitStatus>>,
-    /// How it ended, once that is known.
+    /// Its exit status in words, once it has ended.
     ended: Option<String>,
     last_words: oneshot::Receiver<()>,
     signals: Signals,
@@ -135,7 +135,7 @@ impl Drop for Postmaster {
         if self.runs()
             && let Err(error) = self.signals.command("INT", self.pid).status()
         {
-            tracing::warn!(pid = self.pid, %error, "could not tell PostgreSQL to stop");
+            tracing::warn!(pid = self.pid, %error, "could not send PostgreSQL the signal to stop");
         }
     }
 }

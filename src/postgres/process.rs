@@ -11,9 +11,9 @@ use super::account::Account;
 /// Timeout of a small program (`postgres --version`, `getent`, `pg_ctl kill`).
 pub(super) const TOOL_MAX: Duration = Duration::from_secs(10);
 
-/// The variables handed on. callgate's environment may hold secrets, and as root the database's account is another; the
-/// user's `PG*` are meant for other servers; with `NOTIFY_SOCKET` PostgreSQL would speak to systemd in callgate's name.
-/// `NSS_WRAPPER_*` name a user to programs in a container that runs under a number only.
+/// Environment variables of the programs. callgate's environment may hold secrets, and as root it is that of another
+/// account. The user's `PG*` are meant for other servers, and `NOTIFY_SOCKET` would let PostgreSQL notify systemd in
+/// callgate's name. `NSS_WRAPPER_*` name a user to programs in a container that runs under a number only.
 const ENVIRONMENT: [&str; 9] = [
     "PATH",
     "HOME",

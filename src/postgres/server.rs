@@ -99,7 +99,7 @@ impl PreparedServer {
         takeover::stop_orphan(&self.layout, &self.binaries, self.account.as_ref()).await
     }
 
-    /// How to reach the database.
+    /// Connection parameters of the database.
     pub(super) fn connection(&self) -> Result<ConnectionParams, PrivatePostgresError> {
         ConnectionParams::read(&self.layout, self.socket.path())
     }

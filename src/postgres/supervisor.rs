@@ -11,10 +11,10 @@ use super::server::PreparedServer;
 /// Failures without a calm period in between after which the server is given up.
 const FAILURES_MAX: u32 = 6;
 
-/// A server that ran this long has left its former failures behind.
+/// Uptime after which earlier failures are not counted.
 const CALM: Duration = Duration::from_secs(60);
 
-/// How often a server that ended because the disk is full is tried again.
+/// Interval of restarts of a server that ended because the disk is full.
 const SPACE_EVERY: Duration = Duration::from_secs(5);
 
 /// The wait before the first restart; it doubles with each further one.
@@ -39,7 +39,7 @@ pub enum DatabasePhase {
     Stopped,
     /// It died too often and is not started again.
     GaveUp {
-        /// How often it died or failed to start in short order.
+        /// Deaths and failed starts without a calm period in between.
         failures: u32,
         /// The last failure.
         reason: String,
@@ -73,7 +73,7 @@ fn backoff(failures: u32) -> Duration {
     BACKOFF_FIRST * 2_u32.pow(failures - 1)
 }
 
-/// Logs it once, not at each attempt.
+/// Logs a full disk once, not at each attempt.
 fn tell_disk_full(server: &PreparedServer, is_told: &mut bool) {
     if !std::mem::replace(is_told, true) {
         tracing::error!(

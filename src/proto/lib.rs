@@ -1,8 +1,8 @@
-//! The wire contract: what `proto/` compiles to, its descriptors, and conversions of times.
+//! The wire contract: generated code of `proto/`, its descriptors, and conversions of times.
 
 pub mod time;
 
-/// The metadata that names the caller, where the server knows no credentials.
+/// Metadata key of the caller's name, for servers without authentication.
 pub const BY: &str = "callgate-by";
 
 /// Messages, clients and services of `proto/callgate/v1`.

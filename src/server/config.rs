@@ -1,4 +1,4 @@
-//! Process settings: flags and environment, read once. How calls are judged is the policy's business, never set here.
+//! Process settings: flags and environment, read once. Parameters of decisions are in the policy, never here.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
@@ -12,10 +12,10 @@ use url::Url;
 /// Where callgate serves without --listen.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7600";
 
-/// Most threads that may be asked for.
+/// Maximum of --threads.
 const THREADS_MAX: u16 = 1_024;
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Text.
@@ -25,7 +25,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where to serve.
+/// An address to serve on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A port of this machine.
@@ -34,7 +34,7 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// Whose a Unix socket becomes: `user`, `user:group` or `:group`.
+/// Owner of a Unix socket: `user`, `user:group` or `:group`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SocketOwner {
     /// By name or number.
@@ -43,7 +43,7 @@ pub struct SocketOwner {
     pub group: Option<String>,
 }
 
-/// What every command that logs takes.
+/// Arguments of every command that logs.
 #[derive(Debug, Clone, Args)]
 pub struct LogConfig {
     /// Format of the log on standard error
@@ -97,7 +97,7 @@ pub struct TlsConfig {
     pub insecure_behind_proxy: bool,
 }
 
-/// How much connections may take up.
+/// Limits of connections.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Limits of connections")]
 pub struct ConnectionConfig {
@@ -172,7 +172,7 @@ fn from_1(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is not a number of 1 or more"))
 }
 
-/// What `callgate serve` takes.
+/// Arguments of `callgate serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeConfig {
     /// Address to serve on, repeatable or comma-separated: HOST:PORT (port 0: a free one) or unix:PATH. An address that
@@ -202,10 +202,10 @@ pub struct ServeConfig {
     /// Owner of a Unix socket: USER, USER:GROUP or :GROUP, by name or number [default: the process's own]
     #[arg(long, value_name = "USER:GROUP", env = "CALLGATE_SOCKET_OWNER", value_parser = owner)]
     pub socket_owner: Option<SocketOwner>,
-    /// How callers reach it.
+    /// TLS of its addresses.
     #[command(flatten)]
     pub tls: TlsConfig,
-    /// What it may take up.
+    /// Limits of its connections.
     #[command(flatten)]
     pub connections: ConnectionConfig,
     /// File that maps client certificates and issuers' tokens (JWT) to callers, in YAML
@@ -233,18 +233,18 @@ pub struct ServeConfig {
     /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,
-    /// Where the database is.
+    /// Its database.
     #[command(flatten)]
     pub database: DatabaseConfig,
-    /// What is logged.
+    /// Its log.
     #[command(flatten)]
     pub log: LogConfig,
 }
 
-/// Where to serve, from its text.
+/// Parses an address to serve on.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem of the text.
 pub fn listen(text: &str) -> Result<Listen, String> {
     match text.strip_prefix("unix:") {
         // Both forms of gRPC's names: unix:PATH, and unix:///PATH.

@@ -80,7 +80,7 @@ impl ServerHandle {
         Ok(Self { addresses, operations, database, gate, server, stop, workers })
     }
 
-    /// Description of the database, for people.
+    /// Description of the database for operators.
     pub fn database(&self) -> &str {
         &self.database.described
     }
@@ -100,12 +100,12 @@ impl ServerHandle {
         self.gate.privacy.with_terms()
     }
 
-    /// The policy that judges.
+    /// The active policy.
     pub fn policy(&self) -> Arc<Policy> {
         self.gate.server.policy(DEFAULT_TENANT)
     }
 
-    /// Sends approval requests to a webhook, from now on.
+    /// Sends new approval requests to a webhook.
     pub(super) fn tell(&mut self, webhook: Webhook) {
         self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
     }
@@ -150,7 +150,7 @@ impl ServerHandle {
     }
 }
 
-/// A gate that judges by its policy, and the listeners through which it will be asked.
+/// Opens the gate with its policy, and binds its listeners.
 async fn judging(
     bound: Vec<BoundListener>,
     database: &Database,
@@ -199,7 +199,7 @@ where
     }
 }
 
-/// True where the database does not answer: it may be recovering, or start beside this server.
+/// True if the database does not respond: it may be recovering, or starting at the same time.
 fn is_passing(error: &anyhow::Error) -> bool {
     let of_store = error.downcast_ref::<OpenError>();
     let is_away = |error: &StoreError| matches!(error, StoreError::Unreachable(_) | StoreError::Timeout(_));
@@ -207,7 +207,7 @@ fn is_passing(error: &anyhow::Error) -> bool {
         || matches!(error.downcast_ref::<NoAnswer>(), Some(NoAnswer::OutOfReach(_)))
 }
 
-/// A gate on the stored data: the schema is migrated, and nothing else is changed.
+/// Opens a gate on the database. It migrates the schema, and changes nothing else.
 async fn opened(
     database: &Database,
     policy: &Arc<Policy>,
@@ -238,8 +238,8 @@ async fn opened(
     Ok(gate)
 }
 
-/// Reads the tenants, and the active policy of each. Without that of `default` every call that it forbids would be let
-/// through, unless a file replaces it.
+/// Reads the tenants, and the active policy of each. Fails without the one of `default`, unless a file replaces it: the
+/// built-in policy would permit calls that it refuses.
 async fn stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
     let errors = gate.identities.read_tenants().await.context("the tenants and their policies cannot be read")?;
     if errors.is_empty() || has_file {

@@ -139,7 +139,7 @@ fn current(config: &TlsConfig) -> anyhow::Result<()> {
     let now = Clock::System.now().as_millis() / 1_000;
     if end.is_some_and(|end| i64::try_from(end).is_ok_and(|end| end < now)) {
         bail!(
-            "--tls-cert {}: the certificate has ended, and nobody would connect: put a new one in its place",
+            "--tls-cert {}: the certificate has expired, and no client would connect: replace it by a new one",
             path.display()
         );
     }

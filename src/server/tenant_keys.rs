@@ -91,7 +91,7 @@ impl KeyFile {
         });
         let keys: BTreeMap<KeySource, SealingKey> = try_join_all(read).await?.into_iter().collect();
         if let Some((what, other)) = of_two_purposes(&tenants, &keys) {
-            bail!("--keys {path}: {what} is also {other}: hashing and sealing each need a key of their own");
+            bail!("--keys {path}: {what} is also {other}: hashing and encryption each need a key of their own");
         }
         self.named = tenants.into_iter().filter_map(|(name, of)| Some((name, Arc::new(held(&of, &keys)?)))).collect();
         (self.keys, self.looks) = (keys, looks);
@@ -181,9 +181,9 @@ async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<SealingKe
         }
     };
     if text.len() > TEXT_BYTES_MAX {
-        bail!("{from} says more than {TEXT_BYTES_MAX} bytes");
+        bail!("{from} gave more than {TEXT_BYTES_MAX} bytes");
     }
-    SealingKey::parse(&text).map_err(|_| anyhow!("{from} says something else than 32 bytes in base64 or hexadecimal"))
+    SealingKey::parse(&text).map_err(|_| anyhow!("{from} gave something other than 32 bytes in base64 or hexadecimal"))
 }
 
 /// Output of a command; its standard error is the server's.
@@ -234,8 +234,8 @@ mod tests {
             ("file: /nowhere/key", "the file /nowhere/key cannot be read: No such file or directory"),
             ("command: [/nowhere/kms, decrypt, c1ph3r]", "the command \"/nowhere/kms\" gave no key: it cannot be run"),
             ("command: [sh, -c, 'exit 3']", "the command \"sh\" gave no key: it failed: exit status: 3"),
-            ("command: [printf, hunter2]", "the command \"printf\" says something else than 32 bytes in base64 or"),
-            ("command: [head, -c, '5000', /dev/zero]", "the command \"head\" says more than 4096 bytes"),
+            ("command: [printf, hunter2]", "the command \"printf\" gave something other than 32 bytes in base64 or"),
+            ("command: [head, -c, '5000', /dev/zero]", "the command \"head\" gave more than 4096 bytes"),
         ] {
             let error = error(dir, key).await;
             assert!(error.contains(&format!("tenant \"acme\", key \"new\": {told}")), "{error}");

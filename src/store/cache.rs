@@ -22,7 +22,7 @@ use callgate_core::domain::{
 
 /// Maximum number of sessions with a cached root.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(200_000).unwrap();
-/// Overhead of a slot beside its tree, in bytes.
+/// Overhead of a slot in addition to its tree, in bytes.
 const SLOT_BYTES: usize = 400;
 /// Maximum number of trees with remembered misses.
 const FORGOTTEN_TREES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();

@@ -151,8 +151,8 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         answered(Vec::new())
     }
 
-    // What replicas tell each other of tools, and learn of retries. Nothing that must hold depends on it but the claim:
-    // a store whose replicas tell each other nothing answers like this.
+    // Knowledge of tools and retries that replicas share. Safety depends on none of it but the claim. The default
+    // methods are those of a store whose replicas share nothing.
 
     /// Claims the half-open probe of a tool's circuit breaker until `until`, which identifies the claim; false when
     /// another call holds it.

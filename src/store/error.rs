@@ -11,7 +11,7 @@ pub enum Busy {
     WriteQueue,
     /// The connections for reading.
     Readers,
-    /// The connections for people's reads.
+    /// The connections for reads of operators.
     People,
     /// The database: a statement timed out.
     Statement,
@@ -28,9 +28,9 @@ impl Busy {
         match self {
             Self::WriteQueue => "the write queue is full",
             Self::Readers => "every connection for reading is in use",
-            Self::People => "as much is being read for people as may be at once; agents come first",
+            Self::People => "the limit on concurrent reads of operators is reached; those of agents come first",
             Self::Statement => "the database answers too slowly",
-            Self::Rows => "others are changing the same rows",
+            Self::Rows => "other transactions lock the same rows",
             Self::Rebuild => "the retry profiles are being rebuilt already",
         }
     }
@@ -43,7 +43,7 @@ pub enum StoreError {
     #[error("the database did not answer within {0} ms")]
     Timeout(u64),
     /// No server responds: it refused or lost the connection, shuts down, recovers, has a full disk, or is read-only.
-    #[error("the database is out of reach: {0}")]
+    #[error("the database is unavailable: {0}")]
     Unreachable(String),
     /// Overload of a healthy database.
     #[error("the server is overloaded: {}", .0.as_str())]
@@ -58,7 +58,7 @@ pub enum StoreError {
     #[error("a stored row cannot be understood: {0}")]
     Corrupt(String),
     /// A stored value is encrypted with a key that this server lacks.
-    #[error("the key {key:?} of tenant {} is not on this server, and values are sealed with it", tenant.0)]
+    #[error("the key {key:?} of tenant {} is not on this server, and values are encrypted with it", tenant.0)]
     KeyMissing {
         /// Tenant.
         tenant: TenantId,

@@ -232,7 +232,7 @@ pub(crate) fn allowed(answers: &[EvaluateAnswer]) -> usize {
     answers.iter().filter(|answer| answer.verdict.decision == Decision::Allow).count()
 }
 
-/// How well tools suit, once all is counted.
+/// Quality report of tools, after all counts are written.
 pub(crate) async fn quality(gate: &Arc<Gate>, tool: Option<&str>, days: i32) -> QualityReport {
     let tool = tool.map(|tool| ToolName::parse("tool", tool).expect("a good name"));
     let asked = gate.store.now();

@@ -32,7 +32,7 @@ pub(crate) fn folder() -> TempDir {
     dir
 }
 
-/// How to connect to a private server.
+/// Connection options of a private server.
 pub(crate) fn options(private: &PrivatePostgres) -> PgConnectOptions {
     private.connection().url().parse().expect("a URL")
 }
@@ -74,7 +74,7 @@ impl Postgres {
         Self { options: url.parse().expect("a URL"), url, phase, stop: Some(stop), keeper: Some(keeper), _dir: dir }
     }
 
-    /// How other processes reach it.
+    /// URL for other processes.
     pub(crate) fn url(&self) -> String {
         self.url.clone()
     }

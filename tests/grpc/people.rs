@@ -104,7 +104,7 @@ async fn an_approval_is_answered_once_and_good_for_one_call() {
     assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 1);
     let late = approvals.clone().resolve_approval(answer(&id, "late", true, "")).await.expect_err("it is answered");
     let what = if first.state() == ApprovalState::Approved { "approved" } else { "denied" };
-    assert_eq!(late.message(), format!("{} {what} it before; the first answer holds", first.resolved_by));
+    assert_eq!(late.message(), format!("{} {what} it before; the first answer stays", first.resolved_by));
 
     let again = evaluate(&mut client, delete("s", "c1", r#"{"id":1,"note":"a"}"#)).await;
     if first.state() == ApprovalState::Approved {

@@ -48,7 +48,7 @@ for_each! {
     gemini: Agent::Gemini;
 }
 
-/// How a call is written in a conversation.
+/// Marks of a call in a conversation.
 const CALLS: [&str; 3] = ["\"tool_use\"", "\"function_call\"", "\"functionCall\""];
 
 fn call(agent: Agent, tool: &str, text: &str) -> Value {

@@ -118,7 +118,7 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-/// How to connect to the database.
+/// Connection options of the database.
 fn options(private: &PrivatePostgres) -> PgConnectOptions {
     private.connection().url().parse().unwrap()
 }

@@ -60,8 +60,8 @@ fn last_events(grown: &Grown<'_>, rows: usize) -> Vec<Event> {
     grown.events.iter().filter(is_kept).cloned().collect()
 }
 
-/// The sums over all rows, as the store makes them. What the tree itself sums up is taken from it: that the store's
-/// sums agree is for a test with a database.
+/// The sums over all rows, as the store makes them. Sums that the tree has are taken from it: a test with a database
+/// compares them with the store's.
 fn totals(grown: &Grown<'_>, given: &[Event]) -> Totals {
     let tree = grown.fold;
     let judged = grown.events.iter().filter_map(|event| match event {

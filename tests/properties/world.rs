@@ -43,7 +43,7 @@ pub(crate) struct World {
     /// As they were decided on, ahead of the store.
     pub(crate) trees: BTreeMap<SessionId, CallTree>,
     pub(crate) store: EventStore,
-    /// How tools fare, by what was reported.
+    /// Health of tools, from the reports.
     tools: BTreeMap<ToolName, Health>,
     halts: Vec<Halt>,
     /// The counters as the engine last saw them.

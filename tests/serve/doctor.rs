@@ -140,7 +140,7 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
     let told: Vec<&str> = checks.iter().filter_map(|check| check["found"].as_str()).collect();
     let once = |part: &str| assert_eq!(told.iter().filter(|found| found.contains(part)).count(), 1, "{part}: {told:?}");
     once("/nowhere.crt cannot be read");
-    once("the database is out of reach: 127.0.0.1:9: Connection refused");
+    once("the database is unavailable: 127.0.0.1:9: Connection refused");
     once("http://127.0.0.1:9 accepts no traces, no metrics, no logs: Connection refused");
     once("the server does not use TLS: use http://");
     let all = format!("{checks:?}");

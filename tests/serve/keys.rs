@@ -56,12 +56,12 @@ async fn a_start_whose_keys_cannot_be_had_begins_nothing() {
     for (lines, told) in [
         (vec![in_file("old", &missing)], "key \"old\": the file"),
         (vec![in_file("old", &folder)], "cannot be read: Is a directory"),
-        (vec![in_file("old", &short)], "says something else than 32 bytes in base64 or hexadecimal"),
+        (vec![in_file("old", &short)], "gave something other than 32 bytes in base64 or hexadecimal"),
         (vec![in_file("'o l d'", &short)], "tenants.default.keys[0].id has to have 1 to 64 letters"),
         (twice.to_vec(), "tenants.default.keys[1].id is \"old\", as another key's of the tenant"),
         (vec!["    - {id: old, key: x}\n".to_owned()], "unknown field"),
         (by(&format!("[sh, -c, 'echo {OLD} >&2; exit 4']")), "the command \"sh\" gave no key: it failed: exit status"),
-        (by(&format!("[echo, {OLD}{OLD}]")), "the command \"echo\" says something else"),
+        (by(&format!("[echo, {OLD}{OLD}]")), "the command \"echo\" gave something other"),
         (by("[sleep, '1000']"), "the command \"sleep\" did not end within 10s"),
     ] {
         let file = keys(&home, &lines);

@@ -113,7 +113,7 @@ async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
     says(&said, &[&format!("{id}  approved")]);
     let (code, said) = desk.types(&format!("approvals deny {id} --by bob --reason no")).await;
     assert_eq!(code, Some(1), "{said}");
-    assert_eq!(said, "callgate: eve approved it before; the first answer holds [APPROVAL_ANSWERED]\n");
+    assert_eq!(said, "callgate: eve approved it before; the first answer stays [APPROVAL_ANSWERED]\n");
     assert_eq!(desk.does("approvals list").await, "No approval requests are open.\n");
     says(&desk.does("approvals list --all").await, &[&format!("{id}  approved")]);
     says(&desk.does(&format!("approvals show {id}")).await, &["by eve"]);
@@ -140,7 +140,7 @@ async fn a_question_is_withdrawn_by_who_asked_it() {
     says(&desk.does(&format!("approvals show {id}")).await, &["withdrawn  20", "by s1"]);
     let (code, said) = desk.types(&format!("approvals approve {id} --by eve")).await;
     assert_eq!(code, Some(1), "{said}");
-    assert_eq!(said, "callgate: s1 withdrew the question: its call does not run [APPROVAL_WITHDRAWN]\n");
+    assert_eq!(said, "callgate: s1 withdrew the request: its call does not run [APPROVAL_WITHDRAWN]\n");
     let told = desk.asks("s1", "c1", "delete_order", r#"{"id":3}"#).await;
     assert_eq!((told.decision(), told.reason.as_str()), (Decision::Deny, "approval_withdrawn"));
 }
@@ -201,7 +201,7 @@ async fn a_halted_session_is_refused_with_its_reason_until_it_is_resumed() {
     says(&said, &["<NAME>"]);
     let (code, said) = desk.types("sessions show s9").await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["no session of this name has asked for a call"]);
+    says(&said, &["no session has this id: none of its calls was evaluated"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -282,7 +282,7 @@ async fn keys_rotate_and_a_missing_one_is_told() {
     assert_ne!(said(&again), "ALLOW", "the write is known");
     let lost = cold(&postgres, &[("new", 2)]).await;
     let Err(EvaluateError::NoAnswer(NoAnswer::KeyMissing(told))) = lost else { panic!("{lost:?}") };
-    assert_eq!(told, "the key \"old\" of tenant 1 is not on this server, and values are sealed with it");
+    assert_eq!(told, "the key \"old\" of tenant 1 is not on this server, and values are encrypted with it");
     let new_tree = gate(&postgres, &rules()).await;
     seal(&new_tree, &[("new", 2)]).await;
     assert_eq!(

@@ -67,7 +67,7 @@ async fn a_tenant_is_served_by_every_replica_until_it_is_suspended() {
         let seen = gate.decisions.record(acme.id, success("s", "c9", "ok"), Some(asking(acme.id, "c9"))).await;
         assert_eq!(seen.expect_err("refused"), GateError::NoAnswer(why), "what only says that something ran is new");
     }
-    // What was let through before is known to have been done.
+    // A call permitted before is reported as done.
     let settled = other.decisions.record(acme.id, success("s", "c1", "ok"), None).await.expect("taken");
     assert!(!settled.replayed);
     assert!(matches!(state(&one, "acme", TenantState::Active).await, TenantChange::Done(_)));

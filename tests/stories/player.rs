@@ -92,7 +92,7 @@ impl Player {
                 }
             }
         }
-        // What one story taught about a tool's health is none of the next one's business.
+        // The next story begins after the health of tools has expired.
         plane.clock.advance(BETWEEN_MS);
         verdicts
     }

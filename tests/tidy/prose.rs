@@ -112,14 +112,20 @@ pub(crate) fn check_heading(text: &str) -> Option<(usize, String)> {
     QUESTION.is_match(heading).then(|| (1, format!("the heading begins with an interrogative: {heading}")))
 }
 
-#[test]
-fn pages_have_plain_sentences() {
+/// The pages of `docs` and [`PAGES`].
+pub(crate) fn pages() -> Vec<String> {
     let pages = fs::read_dir(Path::new(ROOT).join("docs")).expect("a folder").filter_map(|entry| {
         let name = entry.expect("readable").file_name().to_string_lossy().into_owned();
         name.ends_with(".md").then(|| format!("docs/{name}"))
     });
     let pages: Vec<String> = pages.chain(PAGES.map(|page| format!("{page}.md"))).collect();
     assert!(pages.len() > 20, "only {} pages were found", pages.len());
+    pages
+}
+
+#[test]
+fn pages_have_plain_sentences() {
+    let pages = pages();
     let read = |page: &str| fs::read_to_string(Path::new(ROOT).join(page)).expect("a page");
     let found: Vec<String> = pages.iter().flat_map(|page| check_page(page, &read(page))).collect();
     assert!(found.is_empty(), "{} violations\n{}", found.len(), found.join("\n"));

@@ -75,7 +75,7 @@ fn manuals_are_printed() {
         assert!(list.out.contains(&format!("\n{} ", lint.id)) || list.out.starts_with(lint.id), "{}", lint.id);
     }
     let manual = tools(&["lint", "--explain", "undo"]);
-    let expected = "undo: a write that does not say whether and how long it can be undone.\n\nReports a write";
+    let expected = "undo: a write whose description does not state whether it can be undone.\n\nReports a write";
     assert!(manual.code == Some(0) && manual.out.starts_with(expected), "{}", manual.out);
     assert!(manual.out.ends_with("\n\nSeverity: warning.\n"), "{}", manual.out);
 }

@@ -39,7 +39,7 @@ use callgate_client::{
     remote::{Remote, TOKEN},
 };
 
-/// What `callgate agents` takes.
+/// Arguments of `callgate agents`.
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
     #[command(subcommand)]
@@ -66,7 +66,7 @@ enum Action {
     },
 }
 
-/// Which of the host's files.
+/// Settings file of the host.
 #[derive(Debug, Clone, Copy, Args)]
 struct Target {
     /// Use the user's settings, for all projects (default)
@@ -286,7 +286,7 @@ fn state() -> anyhow::Result<PathBuf> {
     Ok(base.state_dir().unwrap_or_else(|| base.data_dir()).join("callgate/agents"))
 }
 
-/// [`HOOK_PROGRAM`] where it lies next to this program in the same version, else this program.
+/// [`HOOK_PROGRAM`] if this folder has it in the same version, otherwise this program.
 fn hook_program(own: PathBuf) -> PathBuf {
     let small = own.with_file_name(HOOK_PROGRAM);
     let version = Command::new(&small).arg("--version").output();

@@ -36,7 +36,7 @@ const SOONER_S: u64 = 5;
 /// Timeout of a connection to a running server.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What `callgate hook` takes.
+/// Arguments of `callgate hook`.
 #[derive(Debug, Args)]
 pub struct HookArgs {
     /// The host of the hook

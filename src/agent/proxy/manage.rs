@@ -9,7 +9,7 @@ use crate::mcp::inventory::Inventory;
 use callgate_client::json::OutputFormat;
 use callgate_core::tool_list::{self, ToolList};
 
-/// What `callgate mcp` takes.
+/// Arguments of `callgate mcp`.
 #[derive(Debug, Args)]
 pub struct McpArgs {
     #[command(subcommand)]

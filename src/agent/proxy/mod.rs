@@ -38,7 +38,7 @@ use callgate_proto::v1::Caller;
 /// Grace period for final output.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What `callgate mcp-proxy` takes.
+/// Arguments of `callgate mcp-proxy`.
 #[derive(Debug, Args)]
 pub struct ProxyArgs {
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub struct ProxyArgs {
     command: Vec<OsString>,
 }
 
-/// How the proxy behaves.
+/// Options of the proxy.
 #[derive(Debug, Clone, Args)]
 struct ProxyOptions {
     /// The server's name in the host's settings; names its tools mcp__NAME__TOOL in the policy [default: TOOL]

@@ -21,16 +21,16 @@ use callgate_proto::v1::{
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How calls travel.
+/// Transport of calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Transport {
-    /// A call of its own each
+    /// One gRPC call each
     #[default]
     Unary,
-    /// All of a connection on one stream
+    /// One stream for each connection
     Stream,
-    /// As unary, over a unix socket
+    /// As unary, over a Unix socket
     Unix,
 }
 

@@ -44,68 +44,68 @@ use callgate_client::{
     remote::{CredentialArgs, Remote},
 };
 
-/// What `callgate bench` takes.
+/// Arguments of `callgate-bench bench`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchArgs {
-    /// A running server to measure; without it, one is started with a private database in a temporary folder. What a
-    /// bench stores stays there: not a server of real agents
+    /// Running server to measure [default: one that is started with a private database in a temporary directory]. The
+    /// calls of a benchmark stay stored: never give a server of real agents
     #[arg(long, value_name = "URL", conflicts_with_all = ["context", "against", "stored", "grown", "policy"])]
     server: Option<String>,
-    /// That server by its name in the file of contexts, with its credential
+    /// Running server to measure, by the name of its context, with its credential
     #[arg(long, value_name = "NAME", conflicts_with_all = ["against", "stored", "grown", "policy"])]
     context: Option<String>,
-    /// The database of that server, or for the one that is started; it tells the write-ahead log
+    /// Database of that server, for measuring its write-ahead log, or database for the server that is started
     #[arg(long, value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
     #[command(flatten)]
     shown: CredentialArgs,
-    /// Let the server that is started want credentials, and show it a token with each call
+    /// Start the server with authentication, and send a token with each call
     #[arg(long, conflicts_with_all = ["server", "context"])]
     with_token: bool,
-    /// So many tenants of the server that is started, each with a token; connections take turns
+    /// Tenants of the server that is started, each with a token, assigned to connections in turn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
           conflicts_with_all = ["server", "context", "preset"])]
     tenants: Option<u16>,
-    /// Encrypt what the server that is started stores, with keys that are made for it, beside one that does not
+    /// Compare a server with encryption at rest, under generated keys, with one without it
     #[arg(long, conflicts_with_all = ["server", "context", "stored", "database_url"])]
     encrypted: bool,
-    /// Servers that send telemetry to a collector of the bench's, which drops it, in turns with one that sends none
-    #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',', num_args = 0..=1,
+    /// Compare servers that send telemetry, to a collector that drops it, with one that sends none
+    #[arg(long, value_enum, value_name = "LEVEL", value_delimiter = ',', num_args = 0..=1,
           default_missing_values = ["default", "grpc"],
           conflicts_with_all = ["server", "context", "preset", "stored", "grown", "against", "database_url"])]
     telemetry: Vec<TelemetryLevel>,
-    /// The folder of PostgreSQL's programs
+    /// Directory of PostgreSQL's programs
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,
-    /// A set of cases instead of one
+    /// Set of cases to measure, instead of one
     #[arg(long, value_enum, conflicts_with_all = ["load", "rate", "duration", "stored", "grown", "against"])]
     preset: Option<Preset>,
-    /// How calls travel to callgate; yardsticks always take a call of its own each, over TCP
+    /// Transport of calls to callgate. Yardsticks always have one gRPC call each, over TCP
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
-    /// Connections, and agents on each that ask at the same time; several: 1x1,8x8,8x64
+    /// Connections, and concurrent agents on each; a list measures several: 1x1,8x8,8x64
     #[arg(long, value_name = "CxN", value_delimiter = ',', default_value = "8x8", value_parser = crowd)]
     load: Vec<(usize, usize)>,
-    /// Pairs a second that are intended, as a number or a share of the peak: 900 or 70%. Times then count from when a
-    /// call should have begun. Without it each agent goes on as soon as it is answered
+    /// Offered load in pairs per second, as a number or a share of the peak: 900 or 70%. Latency then counts from the
+    /// intended start of a call [default: each agent sends its next call after the answer]
     #[arg(long, value_name = "N|P%", value_parser = rate)]
     rate: Option<OfferedRate>,
-    /// One long run instead of rounds, told minute by minute
+    /// Duration of one long run instead of rounds, reported minute by minute
     #[arg(long, value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,
-    /// Rounds of each, in turns
+    /// Rounds of each server, in turn
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=99))]
     rounds: u16,
-    /// How long a round is
+    /// Duration of a round
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = time)]
     round: Duration,
-    /// How long agents work before each round
+    /// Duration of the warm-up before each round
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
     warm_up: Duration,
-    /// What it is held against, in the same run
+    /// Servers to compare with, in the same run
     #[arg(long, value_enum, value_delimiter = ',', default_value = "echo,tx,cte")]
     yardsticks: Vec<YardstickChoice>,
-    /// Another build of callgate, as one more server in the same run
+    /// Program of another build of callgate, as one more server in the same run
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
     /// Sessions in use at the same time
@@ -114,10 +114,10 @@ pub(crate) struct BenchArgs {
     /// Calls after which a session is replaced by a new one
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     calls_per_session: u32,
-    /// Different agents, by name
+    /// Number of different agents
     #[arg(long, value_name = "N", default_value = "100", value_parser = count)]
     agents: u64,
-    /// Share of calls that report what they cost
+    /// Share of calls that report their cost
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = share)]
     costs: f64,
     /// Share of calls of a tool that the policy declares a write
@@ -126,25 +126,25 @@ pub(crate) struct BenchArgs {
     /// Share of calls that fail
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = share)]
     failures: f64,
-    /// Share of calls that repeat the session's call before; what is not let through is no pair
+    /// Share of calls that repeat the session's previous call; a refused call is no pair
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = share)]
     duplicates: f64,
-    /// Size of the arguments at least
+    /// Minimum size of the arguments
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     argument_bytes: u32,
-    /// Size of the results at least
+    /// Minimum size of the results
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     result_bytes: u32,
-    /// Calls that are in the database before, beside the same load with 10k of them
+    /// Calls stored before the run, compared with the same load on 10k of them
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "database_url")]
     stored: Option<u64>,
-    /// Calls that each session has made before, beside the same load with sessions of ten
+    /// Calls that each session made before the run, compared with the same load on sessions of ten
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(11..), conflicts_with = "stored")]
     grown: Option<u32>,
-    /// The policy of the server that is started, instead of the default one
+    /// Policy of the server that is started [default: the built-in one]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Also write everything, round by round, to this file
+    /// Also write all figures, round by round, to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -152,8 +152,8 @@ pub(crate) struct BenchArgs {
 /// A set of cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Preset {
-    /// 1x1, 8x1, 8x8, 8x64 and 8x512 beside the yardsticks; then new sessions, reported costs, declared writes and
-    /// failures, each beside plain pairs
+    /// 1x1, 8x1, 8x8, 8x64 and 8x512 with the yardsticks; then new sessions, reported costs, declared writes and
+    /// failures, each compared with plain pairs
     Show,
 }
 
@@ -171,13 +171,13 @@ impl BenchArgs {
 /// A yardstick, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum YardstickChoice {
-    /// The same messages through an empty handler
+    /// The same messages with an empty handler
     Echo,
     /// One transaction of five round trips a call, sixteen connections, no rules
     Tx,
     /// One statement a call, sixteen connections, no rules
     Cte,
-    /// Nothing
+    /// No yardstick
     None,
 }
 
@@ -207,7 +207,7 @@ async fn measure(args: &BenchArgs, servers: &mut Servers) -> anyhow::Result<()> 
     let plan = RoundPlan { rounds: usize::from(args.rounds), round: args.round, warm_up: args.warm_up };
     let cases = cases::of(args)?;
     if !cpu::is_known() {
-        outln!("There is no /proc here: processor times cannot be told.");
+        outln!("There is no /proc here: processor times are unknown.");
     }
     let mut written = Vec::new();
     for case in &cases {

@@ -32,14 +32,14 @@ pub(super) async fn run(
     plan: RoundPlan,
     duration: Duration,
 ) -> anyhow::Result<SustainedResult> {
-    let first = case.entrants.first().context("nobody to run")?.clone();
+    let first = case.entrants.first().context("no server to measure")?.clone();
     let alone = Case { entrants: vec![first.clone()], ..case.clone() };
     let mut seats = alone.start(servers).await?;
     let rate = match case.rate {
         Some(rate) => Some(Case::intended(rate, servers, &mut seats[0], plan).await?),
         None => None,
     };
-    let (n, crew) = seats.pop().context("nobody to run")?;
+    let (n, crew) = seats.pop().context("no server to measure")?;
     let mut crew = crew.context("the agents are away")?;
     if let Some(rate) = rate {
         crew.keep_to(rate);

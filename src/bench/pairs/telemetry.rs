@@ -7,11 +7,10 @@ use clap::ValueEnum;
 /// Export interval, so that each round contains its own telemetry only.
 const SEND_EVERY: Duration = Duration::from_secs(1);
 
-/// How much is told.
+/// Telemetry of a measured server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum TelemetryLevel {
-    /// What a server sends that is told nothing but the collector's address: spans of some hundred calls a second,
-    /// metrics and log lines, by gRPC
+    /// Defaults of a server with a collector: spans of some hundred calls a second, metrics and log lines, by gRPC
     Default,
     /// Spans of every call, metrics and log lines, by gRPC
     Grpc,

@@ -31,7 +31,7 @@ pub(super) const DATABASE: &str = "CALLGATE_DATABASE_URL";
 const EVALUATE: &str = "evaluate.bin";
 const RECORD: &str = "record.bin";
 
-/// Which one.
+/// A server to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Yardstick {
     /// The same messages through an empty handler.
@@ -52,13 +52,13 @@ impl Yardstick {
     }
 }
 
-/// What the hidden command takes.
+/// Arguments of the hidden command.
 #[derive(Debug, Args)]
 pub(crate) struct YardstickArgs {
-    /// Which one to serve
+    /// The yardstick to serve
     #[arg(value_enum)]
     kind: Yardstick,
-    /// The folder of the answers
+    /// Directory of the answers
     #[arg(long, value_name = "DIR")]
     answers: PathBuf,
     /// The database of tx and cte

@@ -17,7 +17,7 @@ const SEEDS_MAX: u64 = 100;
 /// Simulate a fleet and compare learned advice on retries with a hard-coded flag and with an oracle
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SimulateArgs {
-    /// How many fleets to simulate, or which, as a list: `4` or `7,8,9` or `7,`
+    /// Number of fleets to simulate, or a list of their seeds: `4` or `7,8,9` or `7,`
     #[arg(long, value_name = "N|LIST", default_value = "4", value_parser = read_seeds)]
     seeds: Seeds,
     /// Days to simulate
@@ -29,22 +29,23 @@ pub(crate) struct SimulateArgs {
     /// Tools of the fleet
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(TOOLS_MIN as i64..=500))]
     tools: u16,
-    /// Percentage of tools that act and are not declared: after a timeout or an inner failure the model asks again
+    /// Percentage of tools with effects that are not declared: the model calls them again after a timeout or an internal
+    /// error
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=100))]
     undeclared: u8,
-    /// How well retries are foretold
+    /// Report the accuracy of the estimates of retries
     #[arg(long)]
     predict: bool,
-    /// What advice is worth once agents obey it
+    /// Report the value of advice that agents obey
     #[arg(long)]
     closed: bool,
-    /// How advice fares when a tool breaks for two days and is mended
+    /// Report the value of advice on a tool that is down for two days and then recovers
     #[arg(long)]
     trap: bool,
     /// Also write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also draw them to this file
+    /// Also draw the figures to this file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

@@ -151,7 +151,7 @@ impl UnfinishedFolder {
     }
 }
 
-/// Where a folder is.
+/// The parent of a folder.
 pub(super) fn parent(folder: &Path) -> &Path {
     folder.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }

@@ -1,4 +1,4 @@
-//! Concurrent agents of the demo, for effects of a fleet.
+//! Concurrent agents of the demo, which teach the server that a tool is down.
 
 use std::time::Duration;
 

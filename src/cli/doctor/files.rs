@@ -73,7 +73,7 @@ fn certificates(config: &ServeConfig) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Whether the file has an expiry, and the check of it; none if unreadable.
+/// True for a file with an expiry, and its check; none if it cannot be read.
 type ExpiryFinding = Option<(bool, DoctorCheck)>;
 
 fn end(name: &'static str, path: &PathBuf) -> ExpiryFinding {

@@ -24,7 +24,7 @@ use callgate_store::{Inspection, inspect, parse_url};
 /// Arguments of `callgate doctor`.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
-    /// What the server is given, or would be: the same flags, and the same environment.
+    /// Arguments of the server, running or planned: its flags and environment.
     #[command(flatten)]
     serve: ServeConfig,
     /// The URL of the running server [default: the first --listen]

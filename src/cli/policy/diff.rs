@@ -40,7 +40,7 @@ pub(super) async fn diff(before: &str, after: &str, form: OutputFormat, remote: 
     Ok(u8::from(!changes.is_empty()))
 }
 
-/// Every key with its value, of a file or of a stored policy.
+/// All keys with their values, of a file or of a stored policy.
 async fn keys(named: &str, remote: &Remote) -> anyhow::Result<BTreeMap<String, String>> {
     let text = if Path::new(named).exists() {
         read_policy(Path::new(named))?

@@ -20,7 +20,7 @@ use callgate_server::policy_file::read_policy;
 /// Page size: the server's maximum.
 const PAGE: u32 = 500;
 
-/// Who changes what is active, why, and on what condition.
+/// Arguments of a change of the active policy: actor, note and expected revision.
 #[derive(Debug, Args)]
 pub(super) struct ActivationArgs {
     #[command(flatten)]

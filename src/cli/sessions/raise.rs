@@ -9,7 +9,7 @@ use callgate_core::domain::budget::{Dimension, micros};
 use callgate_proto::v1::{BudgetScope, BudgetUsage, RaiseBudgetRequest};
 use callgate_server::grpc::{FromWire, ToWire};
 
-/// Whose budget is raised.
+/// Scope of a raised budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Whose {
     /// The budget of the session with its child sessions

@@ -167,7 +167,7 @@ fn refusals(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     refused(fleet).into_iter().map(row).collect()
 }
 
-/// A tool with an open circuit: failure, end, and a session that was told.
+/// A tool with an open circuit: failure, end, and an affected session.
 pub(super) type Cooling<'a> = (&'a str, String, Option<&'a prost_types::Timestamp>, &'a str);
 
 /// Tools with an open circuit, each once.

@@ -18,7 +18,7 @@ pub struct Books<'a> {
     pub run: Option<&'a SessionRun>,
     /// The session; none before its first call.
     pub session: Option<&'a Session>,
-    /// How deep the session is nested.
+    /// Depth of the session; a root is 0.
     pub depth: u32,
     /// The agent with counters of its own beside the tenant's.
     pub agent: Option<&'a AgentId>,

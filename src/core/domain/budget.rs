@@ -83,7 +83,7 @@ pub enum Dimension {
     CallsPerTool,
     /// Calls of the proposed tool in a row.
     ConsecutiveSameTool,
-    /// How deep sub-agents are nested; a root is 0.
+    /// Depth of child sessions; a root is 0.
     SessionDepth,
 }
 

@@ -36,7 +36,7 @@ pub struct JudgmentEvent {
     pub session: SessionId,
     /// Parent session.
     pub parent: Option<SessionId>,
-    /// How deep that session is nested; a root is 0.
+    /// Depth of that session; a root is 0.
     pub depth: u32,
     /// The run of the session.
     pub run: Option<RunId>,

@@ -130,7 +130,7 @@ pub struct Observation {
 }
 
 impl Health {
-    /// How it fares at `now`.
+    /// State of the tool at `now`.
     #[must_use]
     pub fn state(&self, now: Timestamp) -> ToolState {
         match self.failing_since {

@@ -167,7 +167,7 @@ impl EventStore {
             || CallTree { epoch: append.epoch, ..CallTree::new(self.tenant, append.root.clone(), append.started_at) };
         let tree = self.trees.entry(append.root.clone()).or_insert_with(new);
         append.change.events.iter().for_each(|event| tree.apply(event));
-        // Whoever decided on it may have remembered more than is remembered here.
+        // The replica that decided may have more of the tree in its cache than is stored here.
         (tree.spent, tree.open_calls, tree.due) = (append.totals, append.open_calls, append.due);
         self.keep(append);
         Ok(())
@@ -209,7 +209,7 @@ impl EventStore {
         let mut added: BTreeMap<&CounterKey, u64> = BTreeMap::new();
         for add in &change.counters {
             let used = added.entry(&add.key).or_insert_with(|| self.counters.get(&add.key).copied().unwrap_or(0));
-            // What is given back by the same change makes no room in it.
+            // A negative addition of the same change does not offset its positive ones.
             *used = used.saturating_add(add.amount.max(0).unsigned_abs());
             if add.limit.is_some_and(|limit| *used > limit) {
                 return Err(Conflict::Counter);

@@ -29,41 +29,41 @@ pub const RULE: Rule = Rule::of::<Params>("budget").section("budgets");
 pub const HINT_FROM_PERCENT: u64 = 80;
 const HINT_EVERY_PERCENT: u64 = 10;
 
-/// The section of the policy.
+/// Budgets, by scope.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Budgets")]
 struct Keys {
-    /// Of one run.
+    /// Limits of one run.
     run: LimitKeys,
-    /// Of one call tree.
+    /// Limits of one call tree.
     call_tree: LimitKeys,
-    /// Of one agent on one UTC day.
+    /// Limits of one agent on one UTC day.
     agent: LimitKeys,
-    /// Of all agents on one UTC day.
+    /// Limits of all agents on one UTC day.
     tenant: LimitKeys,
 }
 
-/// A limit of 0 lifts the default one.
+/// Limits of one scope. 0 removes the default limit.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "BudgetKeys")]
 struct LimitKeys {
-    /// New call ids, refused ones too, but for those that repeat a call which was told to wait.
+    /// Steps: new call ids, refused ones included, without those that repeat a call after a WAIT.
     max_steps: Option<u64>,
     /// Permitted calls.
     max_tool_calls: Option<u64>,
-    /// US dollars, of the model and of the tools.
+    /// Cost of the model and of the tools, in US dollars.
     max_total_cost_usd: Option<f64>,
     /// Tokens of the model.
     max_tokens: Option<u64>,
-    /// Milliseconds since the scope began; of a run without gaps of more than ten minutes and without waits.
+    /// Milliseconds since the scope began. A run counts neither gaps of more than ten minutes nor waits.
     max_elapsed_ms: Option<u64>,
     /// Permitted calls of any one tool.
     max_calls_per_tool: Option<u64>,
     /// Calls of one tool in a row.
     max_consecutive_same_tool: Option<u64>,
-    /// How deep sub-agents are nested.
+    /// Depth of child sessions; a root is 0.
     max_session_depth: Option<u64>,
 }
 

@@ -31,18 +31,18 @@ pub const CALLS_PER_SECOND_MAX: u32 = PACE_MAX as u32;
 const SECOND_MS: u64 = 1_000;
 const PATIENCE_WINDOW_MS: u64 = 10_000;
 
-/// The rates.
+/// Limits on the rates of a call tree.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Growth")]
 pub struct Params {
-    /// Calls a second of one call tree; more must wait.
+    /// Calls per second of one call tree. Further ones get a WAIT.
     pub calls_per_second: Option<u32>,
-    /// So many waits within ten seconds, then the run is stopped.
+    /// Number of waits within ten seconds after which the run is stopped.
     pub max_waits: u32,
-    /// Tokens a minute of one call tree; more must wait.
+    /// Tokens per minute of one call tree. Calls beyond it get a WAIT.
     pub tokens_per_minute: Option<u64>,
-    /// Tokens a minute at which the run is stopped.
+    /// Tokens per minute at which the run is stopped.
     pub tokens_per_minute_stop: Option<u64>,
 }
 

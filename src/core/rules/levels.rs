@@ -10,16 +10,16 @@ use crate::domain::{
     reason::Reason,
 };
 
-/// At what count a detector warns, refuses, and breaks the run; absent is never.
+/// Counts at which a loop detector warns, refuses, and breaks the run. A level without a count is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "LevelKeys")]
 pub struct DetectorLevels {
-    /// The call is let through, and the model is told, once per multiple of this count.
+    /// Count of a warning: the call is permitted with a hint, once per multiple of this count.
     pub warning: Option<u32>,
-    /// The call is refused.
+    /// Count from which the call is refused.
     pub critical: Option<u32>,
-    /// What the detector watches (a call, a tool or the whole run) is refused until the next run.
+    /// Count from which the subject of the detector (a call, a tool or the whole run) is refused until the next run.
     #[serde(rename = "break")]
     pub break_at: Option<u32>,
 }

@@ -44,15 +44,15 @@ pub struct Params {
     pub plain: Plain,
 }
 
-/// The plain rules of other loop guards, for those who want them: what a call did is not asked.
+/// The counts of other loop guards, which ignore results.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Plain {
-    /// So many identical successes break, whatever their results. Off by default.
+    /// Identical successes, with any results, from which the call is refused until the next run. Off by default.
     pub loop_threshold: Option<u32>,
-    /// So many executions of one call are allowed in a run. Off by default.
+    /// Executions of one call that are allowed in a run. Off by default.
     pub max_repeat: Option<u32>,
-    /// How many calls loop_threshold and max_repeat look back; the window of the loops by default.
+    /// Window of loop_threshold and max_repeat, in calls: the window of the loops by default.
     pub last_n: Option<u32>,
 }
 

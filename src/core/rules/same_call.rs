@@ -51,31 +51,31 @@ const UNCHANGED: &str = "Nothing in this session has changed it since.";
 const USUAL_MS: u64 = 30_000;
 const USUAL_MS_MIN: u64 = 1_000;
 
-/// What the table's times and counts are.
+/// Times and counts of the recognition of duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Params {
-    /// How long a success of a declared write answers its repetition; of a declared read too, where the policy says so.
+    /// Time in which a success of a declared write answers its repetition; of a declared read too, if it is set.
     pub window_ms: u64,
-    /// How long a success of a declared read does, in milliseconds: 60 s unless the policy sets the window.
+    /// Time in which a success of a declared read does, in milliseconds: 60 s unless the policy sets the window.
     #[serde(skip)]
     pub fresh_ms: u64,
-    /// How long a success of a `once` tool does, in milliseconds: `idempotency.ttl_ms`.
+    /// Time in which a success of a `once` tool does, in milliseconds: `idempotency.ttl_ms`.
     #[serde(skip)]
     pub once_ttl_ms: u64,
-    /// Somebody is named who answers questions: `approvals.routes`.
+    /// True with `approvals.routes`, which name the approvers.
     #[serde(skip)]
     pub has_approvers: bool,
-    /// An undeclared call is answered from memory from its second time on: the preset `strict`.
+    /// True with the preset `strict`: an undeclared call gets the previous result from its second time on.
     #[serde(skip)]
     pub is_strict: bool,
-    /// Equal results in a row after which an undeclared call is answered from memory, and a declared check waits.
+    /// Equal results in a row after which an undeclared call gets the previous result, and a declared check a WAIT.
     pub same_results: u32,
-    /// For how long, and never longer than results have been equal. A check waits twice as long with each equal result.
+    /// Time for which it does, at most the time of equal results. The WAIT of a check doubles with each equal result.
     pub recheck_ms: u64,
-    /// The longest that a check waits.
+    /// Longest WAIT of a check.
     pub recheck_ms_max: u64,
-    /// How much of a previous result is given again, in bytes; of a longer one it is the beginning.
+    /// Largest part of a previous result that is returned, from its beginning, in bytes.
     pub previous_result_bytes: usize,
     /// First re-check of a running call, in milliseconds; grows with its age.
     #[serde(skip)]

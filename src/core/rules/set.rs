@@ -8,14 +8,14 @@ use serde::Deserialize;
 use super::{RULES, RecordedCall, Rule, RuleContext, RuleLogic, levels::DetectorLevels};
 use crate::domain::{finding::Finding, previous::IDLE_MS};
 
-/// What becomes of a rule's findings.
+/// Mode of a rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// They hold.
+    /// Its findings decide.
     #[default]
     Enforce,
-    /// They are recorded, and the call is let through.
+    /// Its findings are recorded, and the call is permitted.
     Shadow,
     /// The rule does not run.
     Off,

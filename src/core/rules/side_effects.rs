@@ -31,27 +31,27 @@ use super::{
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("side_effects");
 
-/// What becomes of a second change.
+/// Decision on a second change of one resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SecondChange {
-    /// It passes.
+    /// The call is permitted.
     Allow,
-    /// A person is asked about the change by another tool; by the same tool with other arguments it passes with a hint.
+    /// A change by another tool needs an approval. One by the same tool with other arguments is permitted with a hint.
     #[default]
     Ask,
-    /// It is refused.
+    /// The call is refused.
     Deny,
 }
 
-/// What becomes of second changes.
+/// Parameters of the rule.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "SideEffects")]
 pub struct Params {
-    /// What becomes of a second change of one thing: ask by default.
+    /// Decision on a second change of one resource: ask by default.
     pub second_change: SecondChange,
-    /// What becomes of it for tools that say so themselves.
+    /// The same for tools that set it.
     #[serde(skip)]
     pub by_tool: BTreeMap<String, SecondChange>,
 }

@@ -1,4 +1,4 @@
-//! tool_circuit_breaker: the tool is rate limited or down, and no session calls it for a while.
+//! cooldown: the circuit breaker of a tool that is rate limited or down, for all sessions of the tenant.
 //!
 //! Fires (WAIT) while the tool's circuit is open: some session of the tenant has just found it rate limited, or down
 //! (more than two consecutive transient failures). The circuit is open as long as the provider asks for, otherwise for
@@ -27,12 +27,12 @@ pub const RULE: Rule = Rule::of::<Params>("tool_circuit_breaker");
 /// Interval of rechecks while another call is the probe, in milliseconds.
 const RECHECK_MS: u64 = 1_000;
 
-/// Maximum time for which the circuit breaker of a tool stays open.
+/// Parameters of the circuit breaker of tools.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "ToolCircuitBreaker")]
 pub struct Params {
-    /// Maximum time of the open state.
+    /// Longest time that the circuit breaker of a tool is open.
     pub max_ms: u64,
 }
 

@@ -34,15 +34,15 @@ const KEY: &str = "unknown_tools";
 /// Maximum edit distance of a misspelled name.
 const EDITS_MAX: usize = 3;
 
-/// What becomes of a tool that nobody declared.
+/// Decision on calls of undeclared tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownToolMode {
-    /// It is let through.
+    /// The call is permitted.
     Allow,
-    /// A person is asked.
+    /// The call needs an approval.
     Ask,
-    /// It is refused.
+    /// The call is refused.
     Deny,
 }
 

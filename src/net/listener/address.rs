@@ -30,7 +30,7 @@ pub enum ListenError {
     /// Metrics would be public without permission.
     #[error(
         "cannot serve metrics on {0}: other machines can reach it. Name a file with a token by --ops-token-file, or \
-         say --ops-open where the network's own rules keep strangers out"
+         set --ops-open if the network's own rules keep strangers out"
     )]
     Unguarded(SocketAddr),
     /// Used by another process.

@@ -1,5 +1,5 @@
-//! Listener: addresses, TLS, HTTP/1 and HTTP/2 on one port, and resource limits. This module knows nothing of requests'
-//! contents: each carries the [`Peer`] that it comes from.
+//! Listener: addresses, TLS, HTTP/1 and HTTP/2 on one port, and resource limits. This module does not read the
+//! contents of requests: each carries its [`Peer`].
 
 mod accept;
 mod address;

@@ -17,7 +17,7 @@ use callgate_core::domain::{
 
 /// Path of the sign-in redirect.
 pub const CALLBACK: &str = "/sign-in/callback";
-/// Lines of each list.
+/// Maximum length of each list.
 const RULES_MAX: usize = 1_000;
 
 /// The parsed file.
@@ -30,7 +30,7 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// The tenants that are named in it.
+    /// Tenants that the file names.
     #[must_use]
     pub fn tenants(&self) -> Vec<&str> {
         let issued = self.issuers.iter().flat_map(|issuer| &issuer.rules).map(|rule| &rule.is);
@@ -156,7 +156,7 @@ pub fn who(
 /// Reads the file.
 ///
 /// # Errors
-/// [`Invalid`] for the first thing that is wrong, with its path, or its line.
+/// [`Invalid`] for the first fault, with its path or line.
 pub fn read(text: &str) -> Result<Auth, Invalid> {
     let form: Form = serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
     if form.certificates.len() > RULES_MAX {

@@ -309,7 +309,7 @@ impl Admission {
         self.metrics.turned_away();
         if let Some(turned_away) = queue.shed.happened(&self.clock) {
             let (at_work, waiting) = (queue.most, queue.waiting);
-            tracing::warn!(turned_away, at_work, waiting, "more is asked than can be answered in time");
+            tracing::warn!(turned_away, at_work, waiting, "requests are shed: too many to answer in time");
         }
         NoAnswer::Crowded(wait)
     }

@@ -67,10 +67,10 @@ pub enum CredentialRejection {
     #[error("{0}")]
     Unknown(&'static str),
     /// It cannot be checked now.
-    #[error("credentials cannot be checked: the database is out of reach")]
+    #[error("credentials cannot be checked: the database is unavailable")]
     Unchecked,
     /// Too many that came from there did not hold: to be tried again after so long.
-    #[error("too many credentials from this address did not hold")]
+    #[error("too many credentials from this address were invalid")]
     TooMany(Duration),
 }
 

@@ -14,14 +14,14 @@ pub enum NoAnswer {
     /// The database is healthy, and overloaded.
     #[error("the server is overloaded: {0}")]
     Overloaded(String),
-    /// More calls wait to be judged than can be in time: so long it would take, as far as that is known.
-    #[error("more is asked than can be answered in time")]
+    /// Load shedding: the estimated wait exceeds the caller's time, and is this long.
+    #[error("requests are shed: too many to answer in time")]
     Crowded(Duration),
-    /// Others kept changing the same call tree.
-    #[error("the call tree kept changing under this request")]
+    /// Other requests changed the same call tree each time.
+    #[error("the call tree changed repeatedly during this request")]
     Contention,
     /// The database is unavailable, or does not respond in time.
-    #[error("the database gives no answer: {0}")]
+    #[error("the database is unavailable: {0}")]
     OutOfReach(String),
     /// The server ends.
     #[error("the server is shutting down")]
@@ -29,7 +29,7 @@ pub enum NoAnswer {
     /// The tenant is not served: it was suspended, or deleted.
     #[error("the tenant is not served: it is {}", .0.as_str())]
     NotServed(TenantState),
-    /// The tenant uses as much as it may.
+    /// A quota of the tenant is used up.
     #[error("the tenant's quota is used up: {}", .0.as_str())]
     Quota(Quota),
     /// No tenant of that number is known here.
@@ -49,7 +49,7 @@ pub enum NoAnswer {
 /// Errors of an operation; `R` is the rejection of its caller's request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError<R> {
-    /// The caller's own doing: nothing was decided or stored.
+    /// A fault of the request: nothing was decided or stored.
     #[error("{0:?}")]
     Rejected(R),
     /// Nothing was decided, and the same may be sent again.

@@ -169,7 +169,7 @@ impl Decisions {
         if self.server.ping().await.is_ok() {
             return Err(error);
         }
-        tracing::warn!("reads are let through unrecorded while the database is out of reach");
+        tracing::warn!("reads are permitted unrecorded while the database is unavailable");
         Ok(answers)
     }
 

@@ -1,4 +1,4 @@
-//! Halts: beside the trees, in memory on every replica, read each second.
+//! Halts: stored outside of call trees, and read into the memory of every replica each second.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use callgate_core::domain::{
 };
 use callgate_store::DecisionStore;
 
-/// Halts by tenant, as they were read last.
+/// Halts by tenant, as of the last read.
 #[derive(Debug, Default)]
 pub(super) struct Halts(Mutex<BTreeMap<TenantId, Arc<[Halt]>>>);
 
@@ -32,7 +32,7 @@ impl Halts {
 }
 
 impl ServerState {
-    /// Halts of a tenant, as this replica read them last.
+    /// Halts of a tenant, as of the last read.
     #[must_use]
     pub fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
         self.halts.of(tenant)
@@ -41,7 +41,7 @@ impl ServerState {
     /// Reads the halts.
     ///
     /// # Errors
-    /// [`NoAnswer`]: the former halts hold.
+    /// [`NoAnswer`]: the halts of the last read stay in force.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
         self.read_halts_from(&*self.store).await
     }
@@ -92,7 +92,7 @@ impl Insight {
     /// As [`ServerState::read_halts`], for an operator.
     ///
     /// # Errors
-    /// [`NoAnswer`]: the former halts hold.
+    /// [`NoAnswer`]: the halts of the last read stay in force.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
         self.server.read_halts_from(&*self.operators).await
     }

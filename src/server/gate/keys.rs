@@ -93,7 +93,7 @@ impl Identities {
             if tenant.mark.is_none() {
                 tenant.mark = store.adopt_keys(tenant, mark, keys.anew).await?;
                 match tenant.mark {
-                    Some(_) => tracing::info!(tenant = name, key = keys.newest(), "its values are sealed from now on"),
+                    Some(_) => tracing::info!(tenant = name, key = keys.newest(), "its values are now encrypted"),
                     None => self.key_problems.tell(tenant, has_history(&name)),
                 }
             }

@@ -46,7 +46,7 @@ impl Owners {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
     /// It has another owner.
-    #[error("the session is somebody else's")]
+    #[error("the session was opened with another credential")]
     NotTheirs,
     /// The owner is unknown now.
     #[error(transparent)]

@@ -17,7 +17,7 @@ use callgate_core::domain::{
 };
 use callgate_proto::v1;
 
-/// Default span of tried calls, in days: a week.
+/// Default age of the oldest call, in days.
 const DAYS: u64 = 7;
 
 fn problem(severity: v1::PolicyProblemSeverity, problem: &PolicyProblem) -> v1::PolicyProblem {

@@ -1,8 +1,8 @@
-//! Connect: the requests of many sessions on one stream. One task reads frames, works on everything that is in flight,
-//! and sends the finished answers. Backpressure by HTTP/2 holds back a client that asks for more than it takes.
+//! Connect: the requests of many sessions on one stream. One task per stream reads frames, executes all requests in
+//! flight, and sends their answers. At the limit of requests in flight, HTTP/2 flow control holds the client back.
 //!
-//! The task that sends the answers does not do the work, as a stream of them would: it stands still while a client
-//! reads nothing, and work in it would keep a connection to the database from others.
+//! Another task writes the answers to the socket. It blocks while the client reads nothing; a request executed in it
+//! would then keep its database connection from other clients.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -31,14 +31,14 @@ use callgate_proto::v1::{self, tagged_answer::Answer, tagged_request::Request};
 /// The stream of responses.
 pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;
 
-/// Longest time that a client may give a request, in milliseconds: a day. The server's own limit is shorter.
+/// Maximum timeout of a request in milliseconds: a day. The server's own limit is shorter.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
-/// Requests that a stream's task begins or ends in a row, before it lets others run: a client with a thousand in flight
-/// delays others by no more than some milliseconds.
+/// Requests that a stream's task begins or ends before it yields, so that a client with a thousand in flight delays
+/// others by some milliseconds only.
 const AT_ONCE: usize = 64;
 
-/// Serves a stream until its client has asked for nothing more, or has gone, or the server ends.
+/// Serves a stream until its client closes it or is lost, or the server ends.
 pub(super) fn connect(
     service: GateService,
     identity: Arc<Identity>,
@@ -63,10 +63,10 @@ pub(super) fn connect(
     ReceiverStream::new(answers)
 }
 
-/// A request's place in flight: its bytes, until its answer is on its way.
+/// Size of a request in flight, in bytes, which counts until its answer is sent.
 type Place = usize;
 
-/// Answers that are ready to be sent, and the places in flight that are held.
+/// Finished answers, and the requests in flight.
 #[derive(Default)]
 struct Ready {
     answers: VecDeque<(Place, v1::TaggedAnswer)>,
@@ -78,7 +78,7 @@ impl Ready {
         self.answers.push_back((place, answer));
     }
 
-    /// As many as go into one frame, and the places that they leave.
+    /// Takes as many answers as one frame holds, with the size of their requests.
     fn frame(&mut self) -> (v1::ConnectResponse, Place) {
         let (mut answers, mut bytes, mut left) = (Vec::with_capacity(self.answers.len()), 0, 0);
         while let Some((place, answer)) = self.answers.pop_front() {
@@ -95,7 +95,7 @@ impl Ready {
     }
 }
 
-/// The answer, or the error that a call of its own would have got from the transport.
+/// The answer, or an error for one beyond the size that the transport allows a unary call.
 fn within_a_message(answer: v1::TaggedAnswer) -> v1::TaggedAnswer {
     let bytes = answer.encoded_len() + 8;
     if bytes <= MESSAGE_BYTES_MAX {
@@ -107,7 +107,7 @@ fn within_a_message(answer: v1::TaggedAnswer) -> v1::TaggedAnswer {
     )
 }
 
-/// Reads, works and sends until there is nothing more to do; returns the cause of any other end.
+/// Reads, executes and sends until the client closes the stream; returns the cause of any other end.
 async fn exchange(
     service: &GateService,
     identity: &Arc<Identity>,
@@ -175,7 +175,7 @@ async fn exchange(
     }
 }
 
-/// The answer to a request, in the time that its caller gives it.
+/// The answer to a request, within its timeout.
 async fn answered(
     service: GateService,
     identity: Arc<Identity>,
@@ -224,7 +224,7 @@ async fn asked(
     })
 }
 
-/// The trace headers that a call of its own would have carried.
+/// The trace headers of a request, as a unary call has them.
 fn headers(request: &v1::TaggedRequest) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, text) in [("traceparent", &request.traceparent), ("tracestate", &request.tracestate)] {
@@ -237,7 +237,7 @@ fn headers(request: &v1::TaggedRequest) -> HeaderMap {
     headers
 }
 
-/// The status of a call of its own, as a message.
+/// The status of a unary call, as a message.
 fn refused(tag: u64, status: &Status) -> v1::TaggedAnswer {
     // Our own details are this very message already; a status without them is from a layer below.
     let told = tonic_types::Status::decode(status.details()).unwrap_or_default();

@@ -1,6 +1,5 @@
-//! Identity of a request's caller, as `authentication.rs` resolved it. A server without credentials takes the caller's
-//! name from the metadata, never from a field of the message: such a field could not stay where credentials name the
-//! caller.
+//! Identity of a request's caller, as `authentication.rs` resolved it. Without authentication the
+//! caller's name is metadata and no field of a message, because with authentication the credential names the caller.
 
 use std::sync::Arc;
 

@@ -55,44 +55,43 @@ pub(super) fn deadline() -> Status {
     status(Code::DeadlineExceeded, "DEADLINE", message, Some(Duration::from_millis(200)))
 }
 
-/// So many large requests are at work that another one has no room.
+/// The limit on bytes of large requests in work is reached.
 pub(super) fn too_large_together() -> Status {
-    let message = "the server is overloaded: it holds as many bytes of large requests as it takes at once; send the \
-                   same request again in a moment";
+    let message = "the server is overloaded: its limit on bytes of large requests in work is reached; send the same \
+                   request again in a moment";
     status(Code::ResourceExhausted, "OVERLOADED", message, Some(CROWDED_RETRY_MIN))
 }
 
 /// The request names no actor.
 pub(super) fn caller_unknown(problem: &str) -> Status {
-    let message = format!("say who you are: the metadata {BY}, the name of a person or a system, {problem}");
+    let message = format!("the actor is missing: the metadata {BY}, the name of a person or a system, {problem}");
     status(Code::Unauthenticated, "CALLER_UNKNOWN", message, None)
 }
 
 /// The caller is unknown. The text is the same for every cause.
 pub(super) fn unauthenticated() -> Status {
-    let message = "this server takes callers with a valid credential only: send an API token or a JWT as the metadata \
-                   `authorization: Bearer TOKEN`, or connect with a client certificate; why one does not hold is in \
-                   the server's log";
+    let message = "this server requires a valid credential: send an API token or a JWT as the metadata `authorization: \
+                   Bearer TOKEN`, or connect with a client certificate; the server's log has the cause of a rejection";
     status(Code::Unauthenticated, "UNAUTHENTICATED", message, None)
 }
 
 /// A known caller without the required role.
 pub(super) fn role_missing(roles: &[Role]) -> Status {
     let wanted: Vec<&str> = roles.iter().chain([&Role::Admin]).map(|role| role.as_str()).collect();
-    let message = format!("this call is for the roles {}; your credential has none of them", wanted.join(", "));
+    let message = format!("this method requires one of the roles {}; your credential has none", wanted.join(", "));
     status(Code::PermissionDenied, "ROLE_MISSING", message, None)
 }
 
 /// A caller that is bound to some agents names another.
 pub(super) fn agent_refused() -> Status {
-    let message = "your credential is for other agents: give `caller.agent_id` as one that its pattern names";
+    let message = "your credential is for other agents: send a `caller.agent_id` that its pattern matches";
     status(Code::PermissionDenied, "AGENT_REFUSED", message, None)
 }
 
 /// From the first token on a credential is required.
 pub(super) fn first_token() -> Status {
-    let message = "the first token has to have the role admin, and no end: from then on nobody is let in without a \
-                   credential, and nobody else could make another";
+    let message = "the first token must have the role admin and no expiry: after it every request needs a credential, \
+                   and only an administrator can make another";
     status(Code::FailedPrecondition, "FIRST_TOKEN", message, None)
 }
 
@@ -100,11 +99,11 @@ pub(super) fn refused(refused: CredentialRejection) -> Status {
     match refused {
         CredentialRejection::Unknown(_) => unauthenticated(),
         CredentialRejection::Unchecked => {
-            let message = "the database is out of reach, and nobody is let in unchecked; send the same request again";
+            let message = "the database is unavailable, so no credential can be checked; send the same request again";
             status(Code::Unavailable, "CREDENTIALS_UNCHECKED", message, Some(Duration::from_secs(1)))
         }
         CredentialRejection::TooMany(wait) => {
-            let message = "too many credentials from this address did not hold; wait before another is tried";
+            let message = "too many credentials from this address were invalid; wait before you try another";
             status(Code::ResourceExhausted, "TOO_MANY_FAILURES", message, Some(wait))
         }
     }
@@ -114,7 +113,7 @@ pub(super) fn refused(refused: CredentialRejection) -> Status {
 pub(super) fn tell_refused(why: &str, from: Option<IpAddr>) {
     if let Some(callers) = seldom("UNAUTHENTICATED") {
         let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
-        tracing::warn!(from, callers, "somebody was not let in: {why}");
+        tracing::warn!(from, callers, "a credential was rejected: {why}");
     }
 }
 
@@ -126,7 +125,7 @@ pub(super) fn shutting_down() -> Status {
 
 /// No follow-up on such a failure was counted.
 pub(super) fn profile_unknown(tool: &str, kind: &str) -> Status {
-    let message = format!("no follow-up on a {kind} of {tool:?} was counted yet");
+    let message = format!("no follow-up on a {kind} of {tool:?} has been counted yet");
     status(Code::NotFound, "PROFILE_UNKNOWN", message, None)
 }
 
@@ -134,23 +133,23 @@ pub(super) fn approval_unknown() -> Status {
     status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
 }
 
-/// No stored policy, or more than one, is named so.
+/// No stored policy, or more than one, matches the hash.
 pub(super) fn policy_unknown(named: &str) -> Status {
     let message = format!("no stored policy has a hash that begins with {named}, or more than one has");
     status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
-/// Nothing can be rolled back to.
+/// No earlier policy to roll back to.
 pub(super) fn no_policy_before() -> Status {
-    let message = "no other policy was active before this one: apply another file instead (`policy_engine: {}` is all \
-                   that one needs which judges as a server without a policy does)";
+    let message = "no other policy was active before this one: apply another file instead (`policy_engine: {}` is the \
+                   built-in policy)";
     status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
 /// A backtest runs already.
 pub(super) fn backtest_running() -> Status {
-    let message = "this server tries a policy on this tenant's stored calls already, and does so one at a time; try \
-                   again when that one is done, or cancel it";
+    let message = "a backtest of this tenant runs on this server, which allows one at a time; try again after its end, \
+                   or cancel it";
     status(Code::ResourceExhausted, "BACKTEST_RUNNING", message, Some(CROWDED_RETRY_MAX))
 }
 
@@ -158,7 +157,7 @@ impl StatusSource for BacktestError {
     fn told(self) -> Status {
         match self {
             Self::TooLong => {
-                let message = "the policy was not tried to the end within half an hour, so busy is the server; ask for \
+                let message = "the backtest did not finish within half an hour, because the server is busy; select \
                                fewer calls";
                 status(Code::DeadlineExceeded, "DEADLINE", message, None)
             }
@@ -167,7 +166,7 @@ impl StatusSource for BacktestError {
     }
 }
 
-/// Another policy was activated meanwhile: a conflict.
+/// Conflict: another policy was activated meanwhile.
 pub(super) fn revision_changed(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
     let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
@@ -233,7 +232,7 @@ impl StatusSource for TokenError {
         match self {
             Self::Unknown => status(Code::NotFound, "TOKEN_UNKNOWN", "no such token", None),
             Self::Ended(why) => {
-                status(Code::FailedPrecondition, "TOKEN_ENDED", format!("{why}; nothing replaces it"), None)
+                status(Code::FailedPrecondition, "TOKEN_ENDED", format!("{why}; it cannot be replaced"), None)
             }
             Self::NoAnswer(no_answer) => no_answer.told(),
         }
@@ -245,8 +244,8 @@ impl StatusSource for PrivacyError {
         match self {
             Self::Unknown => status(Code::NotFound, "SUBJECT_UNKNOWN", "nothing is stored under that name", None),
             Self::WithoutKeys => {
-                let message = "the tenant has no keys, and what it stores is in the clear; name its keys with \
-                               `callgate serve --keys`";
+                let message = "the tenant has no keys, and its data is stored in clear text; name its keys in the \
+                               file of `callgate serve --keys`";
                 status(Code::FailedPrecondition, "NOT_ENCRYPTED", message, None)
             }
             Self::NoAnswer(no_answer) => no_answer.told(),
@@ -281,20 +280,20 @@ impl StatusSource for NoAnswer {
             Self::Contention => (
                 Code::Aborted,
                 "CONTENTION",
-                "the call tree kept changing under this request; send it again".to_owned(),
+                "the call tree changed repeatedly during this request; send it again".to_owned(),
                 100,
             ),
             Self::OutOfReach(_) => (
                 Code::Unavailable,
                 "STORE_UNAVAILABLE",
-                "the database gives no answer, and nothing is let through unrecorded; send the same request again"
+                "the database is unavailable, and no call is permitted unrecorded; send the same request again"
                     .to_owned(),
                 1_000,
             ),
             // Admission control logs it, once for many.
             Self::Crowded(wait) => {
-                let message = "the server is overloaded: more is asked than can be answered in time; send the same \
-                               request again in a moment";
+                let message = "the server is overloaded: it has more requests than it can answer in time; send the \
+                               same request again in a moment";
                 let retry = (*wait).clamp(CROWDED_RETRY_MIN, CROWDED_RETRY_MAX);
                 return status(Code::ResourceExhausted, "OVERLOADED", message, Some(retry));
             }
@@ -303,23 +302,23 @@ impl StatusSource for NoAnswer {
             Self::TenantUnknown => return not_served(None),
             Self::Quota(quota) => return quota_exceeded(*quota),
             Self::PolicyUnreadable => {
-                let message = "this build of callgate cannot read the tenant's active policy, and judges by no other; \
-                               activate one that it can read, or start the build that stored it";
+                let message = "this build of callgate cannot read the tenant's active policy, and does not decide \
+                               without it; activate one that it can read, or start the build that stored it";
                 return status(Code::FailedPrecondition, "POLICY_UNREADABLE", message, None);
             }
             Self::KeyMissing(_) => {
                 if seldom("KEY_MISSING").is_some() {
-                    tracing::error!(error = %self, "no answer: see --keys");
+                    tracing::error!(error = %self, "a request failed without the tenant's key: see --keys");
                 }
                 return key_missing();
             }
             Self::Fault(_) => {
-                tracing::error!(error = %self, "no answer, by a fault of callgate or of its tables");
-                return status(Code::Internal, "INTERNAL", "this is a bug in callgate; its log has more", None);
+                tracing::error!(error = %self, "a request failed through a bug in callgate or damaged tables");
+                return status(Code::Internal, "INTERNAL", "this is a bug in callgate; its log has the details", None);
             }
         };
         if let Some(callers) = seldom(reason) {
-            tracing::warn!(error = %self, callers, "no answer");
+            tracing::warn!(error = %self, callers, "a request failed");
         }
         status(code, reason, message, Some(Duration::from_millis(retry_ms)))
     }
@@ -333,7 +332,7 @@ fn seldom(reason: &'static str) -> Option<u64> {
 
 impl StatusSource for SessionUnknown {
     fn told(self) -> Status {
-        status(Code::NotFound, "SESSION_UNKNOWN", "no session of this name has asked for a call", None)
+        status(Code::NotFound, "SESSION_UNKNOWN", "no session has this id: none of its calls was evaluated", None)
     }
 }
 
@@ -342,11 +341,11 @@ impl StatusSource for SessionRejection {
         match self {
             Self::ParentChanged { known } => {
                 let known = known.map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
-                let message = format!("the session's parent is {known}; it is set once");
+                let message = format!("the session's parent is {known}, and cannot change");
                 status(Code::FailedPrecondition, "PARENT_CHANGED", message, None)
             }
             Self::TooManySessions => {
-                let message = format!("this call tree has {SESSIONS_MAX} sessions, as many as one may have");
+                let message = format!("this call tree has {SESSIONS_MAX} sessions, the maximum");
                 status(Code::ResourceExhausted, "TOO_MANY_SESSIONS", message, None)
             }
         }
@@ -376,22 +375,20 @@ impl StatusSource for RecordRejection {
             Self::UnknownCall => (
                 Code::NotFound,
                 "CALL_UNKNOWN",
-                "nobody asked for this call; its outcome is taken all the same, when it goes with observed_call",
+                "this call was never evaluated; to record its outcome all the same, send observed_call with it",
             ),
-            Self::NotPermitted => (
-                Code::FailedPrecondition,
-                "CALL_NOT_PERMITTED",
-                "this call was refused, so there is nothing to report on",
-            ),
+            Self::NotPermitted => {
+                (Code::FailedPrecondition, "CALL_NOT_PERMITTED", "this call was refused, so it has no outcome")
+            }
             Self::AlreadySettled => (
                 Code::FailedPrecondition,
                 "CALL_ALREADY_SETTLED",
-                "this call was recorded before, with another outcome; the first one holds",
+                "this call has another outcome already; the first one stays",
             ),
             Self::AttemptSuperseded => (
                 Code::FailedPrecondition,
                 "ATTEMPT_SUPERSEDED",
-                "a newer attempt of the same execution was permitted meanwhile; record that one",
+                "a newer attempt of the same occurrence was permitted meanwhile; record that one",
             ),
             Self::Session(rejection) => return rejection.told(),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::names;
 use callgate_core::domain::{ids::TenantId, revision::Revision};
 
-/// A revision judges from now on.
+/// Logs the activation of a revision.
 pub fn active(tenant: TenantId, revision: &Revision) {
     tracing::info!(
         { names::TENANT } = tenant.0,
@@ -19,7 +19,7 @@ pub fn active(tenant: TenantId, revision: &Revision) {
     );
 }
 
-/// A revision is active that this build cannot read; `errors` has the causes.
+/// Logs an active revision that this build cannot read; `errors` has the causes.
 pub fn unreadable(tenant: TenantId, revision: &Revision, errors: &str) {
     tracing::error!(
         { names::TENANT } = tenant.0,
@@ -31,7 +31,7 @@ pub fn unreadable(tenant: TenantId, revision: &Revision, errors: &str) {
     );
 }
 
-/// The alarm: this replica judges by an older policy than the rest, or cannot know whether it does.
+/// Logs that the policy of this replica is or may be older than the active one.
 pub fn behind(revisions: u64, unconfirmed: Duration) {
     let unconfirmed_s = unconfirmed.as_secs();
     if revisions > 0 {
@@ -49,7 +49,7 @@ pub fn behind(revisions: u64, unconfirmed: Duration) {
     }
 }
 
-/// The alarm is over.
+/// Logs the end of that state.
 pub fn caught_up() {
     tracing::info!("this replica uses the active policy of every tenant again");
 }

@@ -1,5 +1,5 @@
-//! Count of the `WAIT`s of a call: the log has the first, then ever fewer, and at the end their count. Only calls that
-//! an agent repeats by the same call_id are one call.
+//! Count of the `WAIT`s of a call. The log has the 1st, 10th, 100th and so on, and the count at their end. A repetition
+//! under another call_id is another call.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 
 use callgate_core::domain::{call::Request, finding::Decision, verdict::Verdict};
 
-/// Limit on counted calls; the least recently seen ones are evicted.
+/// Maximum number of counted calls; the least recently used ones are evicted.
 const WAITING_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("some");
 
-/// Counts of `WAIT`s by call. A call is identified by a hash: two of the same would share their count.
+/// Counts of `WAIT`s by call. A call is identified by a hash: two calls with one hash share their count.
 #[derive(Debug)]
 pub struct WaitTracker {
     told: Mutex<LruCache<u64, u32>>,
-    /// Count of entries: mostly none, and then nothing is locked.
+    /// Number of entries. At 0, the usual case, nothing is locked.
     len: AtomicUsize,
     hasher: RandomState,
 }

@@ -170,8 +170,8 @@ fn figures(sources: &RouteSources) -> Response {
             (kind, guarded(), figures).into_response()
         }
         Err(error) => {
-            tracing::error!(%error, "the metrics could not be told");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be told; the log has more\n".to_owned())
+            tracing::error!(%error, "the metrics could not be encoded");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be encoded: see the log\n".to_owned())
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn run(webhook: Webhook, gate: Arc<Gate>) {
         if let Err(error) = &looked
             && !is_troubled
         {
-            tracing::warn!(%error, "the webhook of --approvals-webhook is not told of questions meanwhile");
+            tracing::warn!(%error, "the webhook of --approvals-webhook gets no approval requests meanwhile");
         }
         is_troubled = looked.is_err();
     }
@@ -83,7 +83,7 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
             Err(problem) => {
                 let wait = wait(attempts);
                 let (id, again_s) = (&question.approval_id, wait.as_secs());
-                tracing::warn!(approval = id, attempts, again_s, "a webhook was not told of a question: {problem}");
+                tracing::warn!(approval = id, attempts, again_s, "a webhook got no approval request: {problem}");
                 Some(wait)
             }
         };

@@ -276,7 +276,7 @@ pub(super) fn advice(row: &PgRow) -> LoadedRow<Option<Advice>> {
         as_of: decode(row, "as_of_ms")?,
         probe: row.try_get::<Option<bool>, _>("probe")?.unwrap_or(false),
         guard: decode(row, "guard")?,
-        // What was stored before somebody said who may: nobody is told to.
+        // Advice that was stored before the column existed advises no repetition.
         repeat: decode::<Option<_>>(row, "repeat")?.unwrap_or(Repeat::Never),
     }))
 }

@@ -15,7 +15,7 @@ use callgate_core::domain::{
 
 /// Trees that are taken on at once.
 pub(crate) const TAKEN_MAX: usize = 128;
-/// How long nobody else looks after a tree that was taken on, in milliseconds. Whoever has taken it on may die.
+/// Lease of a claimed tree in milliseconds, after which another replica claims it: the claimant may have died.
 pub(crate) const TAKEN_MS: u64 = 20_000;
 
 /// A due tree with open calls.

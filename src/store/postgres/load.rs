@@ -64,7 +64,7 @@ pub(super) fn born_in(sql: &str, day: i32) -> String {
 /// Condition that two rows are of one shard.
 static ONE_SHARD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b(\w+)\.shard = \w+\.shard\b").ok());
 
-/// Whether requests are split by shard: a distributed database routes a statement to the node of the shard it names.
+/// Split of requests by shard: a distributed database routes a statement to the node of the shard that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShardSplit {
     Not,

@@ -128,7 +128,7 @@ const SLOW: Duration = Duration::from_secs(30);
 /// running at any time, on two cores a share of the database that agents hardly notice.
 const OPERATORS_MAX: usize = 2;
 const EXPORTS_MAX: usize = 1;
-/// How long an operator waits for one.
+/// Time that a read of operators waits for a connection.
 const OPERATORS_WAIT: Duration = Duration::from_secs(2);
 /// Most connections that one server has to a database at a time: beside those above, the one that asks whether it
 /// answers, the writer's, and one that comes and goes.
@@ -282,7 +282,7 @@ impl Store {
         Opener::new(tenant, self.keyring.of(tenant))
     }
 
-    /// What the last success of a call gave; none when there was none.
+    /// The result of the last success of a call, if there was one.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.

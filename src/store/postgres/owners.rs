@@ -11,7 +11,7 @@ use callgate_core::domain::{
 /// A tree, and its owner if it has none yet.
 pub(super) type OwnerClaim = (TenantId, SessionId, Option<String>);
 
-/// Whose trees are, those that were nobody's being of who asks first.
+/// Reads the owners of trees. A tree without an owner gets the first claimant.
 pub(super) async fn own(
     conn: &mut PgConnection,
     asked: &[OwnerClaim],

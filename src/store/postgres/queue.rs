@@ -58,7 +58,7 @@ impl QueueSlot {
             // A change that cannot be encrypted is not stored.
             None => {
                 let _ = reply.send(Err(Lost::Rejected));
-                // Whoever sends has its tree locked.
+                // The sender holds the lock of the tree.
                 let slot = Arc::clone(slot);
                 tokio::spawn(async move { slot.invalidate() });
             }

@@ -28,7 +28,7 @@ const TRUSTED: Duration = Duration::from_millis(100);
 /// Maximum age of a connection, so that a new server gets its share.
 const LIFE: Duration = Duration::from_secs(1_800);
 
-/// Who waits for what is read. Each lane has connections of its own, so that neither holds up the other.
+/// Class of readers. Each has connections of its own, so that neither delays the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// Agents: decisions, and the upkeep that they need.
@@ -112,8 +112,8 @@ impl Readers {
         self
     }
 
-    /// Does `work` for these tenants on a connection: the database shows it no row of another one, and takes none. What
-    /// is read for a tenant is read by this.
+    /// Does `work` for these tenants on a connection. Row level security hides the rows of other tenants. Every read of
+    /// a tenant uses this function.
     ///
     /// # Errors
     /// As [`Readers::read`].
@@ -173,7 +173,7 @@ impl Readers {
         }
     }
 
-    /// How many there are.
+    /// Counts of the connections.
     pub(super) fn pool(&self) -> Pool {
         let Shared { name, seats, max, idle, .. } = &*self.0;
         let used = max - seats.available_permits().min(*max);

@@ -261,7 +261,7 @@ async fn the_second_person_is_shown_what_the_first_one_chose() {
     // An approval without the displayed arguments is rejected.
     let plain = kim.post(&path, &[("what", "approve")]).await;
     assert_eq!(plain.status, StatusCode::CONFLICT);
-    assert!(plain.html.contains("fay said yes to other arguments"), "{}", plain.html);
+    assert!(plain.html.contains("fay approved other arguments"), "{}", plain.html);
     assert_eq!(kim.post(&path, &yes).await.status, StatusCode::SEE_OTHER);
     assert!(kim.get(&path).await.ok().contains("Approved with other arguments by kim</strong> and fay"));
     let page = kim.get(&hidden).await.ok();

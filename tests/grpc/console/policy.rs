@@ -47,7 +47,7 @@ async fn an_admin_exchanges_the_policy_after_a_look_and_an_analyst_reads_it() {
     let apply = [("what", "apply"), ("text", TEXT), ("note", "<i>first</i>"), ("revision", "0"), ("sure", "yes")];
     let refused = analyst.post("/policy", &apply).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.html);
-    assert!(refused.html.contains("The request failed: this call is for"), "{}", refused.html);
+    assert!(refused.html.contains("The request failed: this method requires"), "{}", refused.html);
     let unsure = admin.post("/policy", &apply[..4]).await;
     assert_eq!(unsure.status, StatusCode::BAD_REQUEST, "{}", unsure.html);
     assert!(
@@ -153,7 +153,7 @@ async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_
     assert!(page.contains(">Cancel</button>") && page.contains("hx-trigger=\"live-tick from:body\""), "{page}");
     let second = ann.post("/policy/backtests", &wanted).await;
     assert_eq!(second.status, StatusCode::TOO_MANY_REQUESTS, "{}", second.html);
-    assert!(second.html.contains("stored calls already"), "{}", second.html);
+    assert!(second.html.contains("one at a time"), "{}", second.html);
     assert!(second.html.contains("pattern: &#39;get_*&#39;"), "what they had written is kept: {}", second.html);
     for stranger in [&mut mallory, &mut eve] {
         assert_eq!(stranger.get(&path).await.status, StatusCode::NOT_FOUND);

@@ -2,7 +2,7 @@
 
 use self::Worst::{Nest, Repeat};
 
-/// How a text of any length is made.
+/// Recipe of a text of any length.
 #[derive(Debug, Clone, Copy)]
 pub enum Worst {
     /// A beginning, a part that is repeated (`§` is its number), and an end.

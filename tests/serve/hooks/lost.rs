@@ -26,7 +26,7 @@ impl Desk {
         (desk, relay, direct)
     }
 
-    /// Whether a call was permitted, and has no outcome.
+    /// True when a call was permitted and has no outcome.
     async fn is_open(&self, call_id: &str) -> bool {
         let sql = "select count(*) from call c where call_id = $1 and attempt is not null and not exists
                    (select from outcome o where o.session_id = c.session_id and o.permit_seq = c.seq)";

@@ -90,7 +90,7 @@ fn conflicts(at: callgate_core::domain::time::Timestamp) -> Vec<(Change, Lost)> 
         (of(judged("s", "c1", 2, at)), Lost::CallId),
         (with(vec![], vec![add(day, 1, Some(3))]), Lost::Counter),
         (with(vec![], vec![add(day + 1, 2, Some(1))]), Lost::Counter),
-        // What is given back by a change makes no room in it.
+        // A negative addition of a change does not offset its positive ones.
         (with(vec![], vec![add(day, -2, None), add(day, 2, Some(4))]), Lost::Counter),
         (with(vec![], vec![add(day, 1, None), add(day, 1, Some(4))]), Lost::Counter),
         (with(vec![ledger(key(2), 0, &lost())], vec![add(day + 1, 1, None), add(day, 9, Some(4))]), Lost::Counter),
@@ -110,7 +110,7 @@ pub(super) async fn append_that_conflicts_stores_nothing([one, other]: &Replicas
         assert_eq!(append(&**other, &load(&**other, "s").await, change).await, Err(lost), "{text}");
         assert_eq!(stored(&**other, "s").await, before, "{text}");
     }
-    // What was in nobody's way is stored after all.
+    // A change without a conflict is stored.
     let last = judged("s", "c2", 2, at);
     let (rows, counted) = (vec![ledger(key(0), 1, &last)], vec![add(at.day(), 1, Some(4)), add(at.day(), -2, None)]);
     let last = Change { ledger: rows, counters: counted, ..of(last) };

@@ -59,7 +59,7 @@ enum Step {
         which: usize,
         status: OutcomeStatus,
     },
-    /// What was read is read anew before the next decision.
+    /// The tree is read again before the next decision.
     Refresh,
 }
 
@@ -87,7 +87,7 @@ struct Play {
     policy: Policy,
     replicas: [Replica; 2],
     now: Timestamp,
-    /// What was added to counters. A store may tell of them late.
+    /// Sums added to counters. A store may report them late.
     counters: BTreeMap<CounterKey, u64>,
     asked: Vec<Request>,
     permitted: Vec<(SessionId, CallId)>,
@@ -289,7 +289,7 @@ impl Play {
     }
 }
 
-/// What one store says to each step, and holds then. `reader` has read nothing before.
+/// Answers of one store to each step, and its state after them. `reader` has read nothing before.
 async fn play(
     no: usize,
     replicas: &Replicas,

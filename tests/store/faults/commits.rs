@@ -16,11 +16,11 @@ use crate::common::{
     within,
 };
 
-/// Whether its tree is new or known, and whether its tool is in the ledger, decides how a change is written.
+/// Forms of the append: a new or a known tree, with or without a row of the ledger.
 const FORMS: [(&str, &str, &str); 4] =
     [("new", "c0", "work"), ("new", "c1", "pay"), ("known", "c2", "work"), ("known", "c3", "save")];
 
-/// How often each replica is parted from a commit under load.
+/// Number of commits under load whose connection is cut, for each replica.
 const CUTS: usize = 6;
 /// Calls under load.
 const CALLS: usize = 120;

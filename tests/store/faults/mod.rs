@@ -56,7 +56,7 @@ use crate::{
 /// a connection, a read); the rest is for a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// How often a server reads which credentials hold.
+/// Interval at which a server reads the valid credentials.
 const READ_EVERY: Duration = Duration::from_millis(800);
 
 struct Replicas {

@@ -1,4 +1,4 @@
-//! Schemas against arguments.
+//! Tests of the validation of arguments by schemas.
 
 mod laws;
 
@@ -45,7 +45,7 @@ fn check(arguments: &str, unknown: UnknownFields, coercion: Coercion) -> Argumen
     compile(&schema(), unknown, coercion).check(&parse(arguments).expect("valid"))
 }
 
-/// Members beside the required arguments.
+/// Required arguments with further members.
 fn with(members: &str) -> String {
     let comma = if members.is_empty() { "" } else { "," };
     format!(r#"{{"check_in":"2026-11-20","guests":1{comma}{members}}}"#)
@@ -55,7 +55,7 @@ fn messages(checked: ArgumentCheck) -> Vec<String> {
     checked.violations.into_iter().map(|violation| violation.message).collect()
 }
 
-/// The one thing that is wrong under a schema of one field `a`.
+/// The only violation of a schema of one field `a`.
 fn problem_of(field: Value, value: &str) -> String {
     let schema = json!({"type": "object", "properties": {"a": field}});
     let schema = compile(&schema, UnknownFields::Refuse, Coercion::Reject);

@@ -15,50 +15,50 @@ pub(super) use tools::{
     StoredKey, ThenSection, ToolSection, UnavailableKey, UnknownFieldsKey,
 };
 
-/// A policy of callgate: what the owner of a fleet has decided about its tools.
+/// A policy of callgate: the parameters of decisions, and the tools, tiers and budgets of a tenant.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "callgate policy")]
 pub(super) struct PolicyFile {
-    /// Everything stands below this key.
+    /// The one key at the top of the file.
     pub(super) policy_engine: PolicyEngine,
 }
 
-/// Every key is optional; what is not named keeps its default.
+/// Every key is optional. A key that is absent has its default.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PolicyEngine {
-    /// enforce: refusals hold. shadow: they are recorded, and every call is let through.
+    /// enforce refuses calls. shadow records the decisions and permits every call.
     pub(super) mode: Option<PolicyMode>,
-    /// The same call again.
+    /// Recognition of duplicates.
     pub(super) deduplication: Deduplication,
     /// Idempotency keys.
     pub(super) idempotency: Idempotency,
-    /// Questions to people.
+    /// Approval requests.
     pub(super) approvals: ApprovalsSection,
-    /// Who may call what, how often.
+    /// Tiers: permissions and rate limits by pattern of tools.
     pub(super) authorization: Authorization,
-    /// Parts of the work, in order; a session begins in the first.
+    /// Phases, in order. A session begins in the first.
     pub(super) phases: Vec<PhaseKeys>,
-    /// The phase that a write which failed for good leads back to.
+    /// The phase that a session returns to after a write that failed for good.
     pub(super) after_failed_write: Option<String>,
     /// Loop detectors.
     pub(super) loops: Loops,
-    /// When a retry is worth it.
+    /// Parameters of the advice on retries.
     pub(super) retry: RetrySection,
-    /// How arguments are checked, unless a tool says otherwise.
+    /// Validation of arguments. Keys of a tool override it.
     pub(super) validation: Validation,
-    /// How much is stored, unless a tool says otherwise.
+    /// Storage of arguments and results. Keys of a tool override it.
     pub(super) storage: Storage,
-    /// Modes and texts, by rule.
+    /// Modes and texts for the model, by rule.
     pub(super) rules: BTreeMap<String, RuleKeys>,
-    /// Sets of well-known tools; what tool_schemas says of one of them replaces it.
+    /// Named sets of policy keys. An entry of tool_schemas replaces the entry of a preset.
     pub(super) presets: Vec<PresetKey>,
-    /// What is known about tools, by name.
+    /// Declared tools, by name.
     pub(super) tool_schemas: BTreeMap<String, ToolSection>,
 }
 
-/// Whether refusals hold.
+/// enforce, or shadow, which records decisions and permits every call.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PolicyMode {
@@ -66,27 +66,27 @@ pub(super) enum PolicyMode {
     Shadow,
 }
 
-/// A set of well-known tools.
+/// A named set of policy keys.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PresetKey {
-    /// Looks at commands that run in the background: `command_status`, `process.poll`, `process.log`, and `process`
+    /// Polls of commands that run in the background: `command_status`, `process.poll`, `process.log`, and `process`
     /// with action poll or log.
     CommandPolls,
-    /// What Claude Code, Codex and Gemini CLI have built in: files, searches, the web, plans, and lines of a shell,
-    /// whose effect is read from the line. It sets no limit on steps and calls.
+    /// The built-in tools of Claude Code, Codex and Gemini CLI: files, searches, the web, plans, and command lines,
+    /// from which the effect is read. It sets no limit on steps and calls.
     CodingAgents,
-    /// Undeclared tools are refused by exact repetition: from the second call on, within `deduplication.window_ms`, the
-    /// previous result is given again. The cost: what a tool reads may have changed meanwhile.
+    /// Deduplication of undeclared tools: from the second identical call on, within `deduplication.window_ms`, the
+    /// previous result is returned. It may be stale, since a read can have changed meanwhile.
     Strict,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Deduplication {
-    /// semantic_hash: canonical arguments after the tool's normalisers. byte_hash: all arguments as they are.
+    /// semantic_hash hashes canonical arguments after the tool's normalizers. byte_hash hashes all arguments as sent.
     pub(super) strategy: Option<Strategy>,
-    /// Who shares what has been done; `once` tools always share it in the whole tenant.
+    /// Scope in which duplicates are recognized. For `once` tools it is always the tenant.
     pub(super) scope: Option<ShareKey>,
 }
 
@@ -108,15 +108,15 @@ pub(super) enum ShareKey {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Idempotency {
-    /// Keys are made of the call's content; the model never sees or makes one.
+    /// Keys are derived from the call's content. The model neither sees nor chooses one.
     pub(super) generation: Option<Generation>,
     /// The header that carries the key.
     pub(super) header: Option<String>,
-    /// header, or argument: the name of an argument that carries it, hidden from the model.
+    /// Transport of the key: a header, or an argument that is hidden from the model.
     pub(super) inject_as: Option<InjectKey>,
     /// The argument that carries the key.
     pub(super) argument: Option<String>,
-    /// How long a `once` tool stays done.
+    /// Time in which a success of a `once` tool answers its repetitions.
     pub(super) ttl_ms: Option<u64>,
 }
 
@@ -136,33 +136,34 @@ pub(super) enum InjectKey {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ApprovalsSection {
-    /// How long a question to a person stays open before it counts as refused.
+    /// Time until an approval request expires, which refuses the call.
     pub(super) ttl_ms: Option<u64>,
-    /// Who is asked: the first whose tools and risk fit a call decides. Where none fits, anybody who may answer.
+    /// Approval routes. The first whose tools and risk match the call decides. If none matches, every approver may
+    /// answer.
     pub(super) routes: Vec<RouteKeys>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RouteKeys {
-    /// Its tools: names with `*`, alternatives parted by `|`; all where it is left out.
+    /// Pattern of its tools: names with `*`, alternatives separated by `|`. All tools by default.
     pub(super) tools: Option<String>,
-    /// Tools that are declared to be at least so dangerous; any where it is left out.
+    /// Least risk level of its tools. Any by default.
     pub(super) risk_level: Option<RiskKey>,
-    /// The group whose members may answer, as credentials name it.
+    /// Group of approvers, by its name in credentials.
     pub(super) group: Option<String>,
-    /// Number of different people who must approve: 1 or 2.
+    /// Approvals that are needed: 1, or 2 of different approvers.
     pub(super) required_approvals: Option<u32>,
-    /// How long the group has before another one may answer too.
+    /// Time after which the group of escalate_to may answer too.
     pub(super) escalate_after_ms: Option<u64>,
-    /// That other group.
+    /// Second group of approvers.
     pub(super) escalate_to: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Authorization {
-    /// The first whose pattern matches a tool decides.
+    /// Tiers. The first whose pattern matches a tool decides.
     pub(super) tiers: Vec<TierKeys>,
 }
 
@@ -171,30 +172,30 @@ pub(super) struct Authorization {
 pub(super) struct TierKeys {
     /// Its name.
     pub(super) name: String,
-    /// Its tools: names with `*`, alternatives parted by `|`.
+    /// Pattern of its tools: names with `*`, alternatives separated by `|`.
     pub(super) pattern: String,
-    /// What becomes of their calls.
+    /// Permission of calls: allowlist permits, per_conversation_grant needs a grant, hitl an approval, deny refuses.
     pub(super) action: ActionKey,
-    /// So many calls in a time: `100/min`, `5/s`, `1000/h`, `50/day`.
+    /// Rate limit, as calls per time: `100/min`, `5/s`, `1000/h`, `50/day`.
     pub(super) rate_limit: Option<String>,
-    /// Who shares the rate: a session with its sub-agents by default.
+    /// Scope of the rate limit: session (with its child sessions) by default.
     pub(super) per: Option<PerKey>,
-    /// For per_conversation_grant: how many calls.
+    /// For per_conversation_grant: number of calls.
     pub(super) ceiling: Option<u64>,
-    /// For per_conversation_grant: for how long from the first call on.
+    /// For per_conversation_grant: validity of the grant, from the first call on.
     pub(super) ttl_ms: Option<u64>,
-    /// For per_conversation_grant: true when only GrantService gives one.
+    /// For per_conversation_grant: true if only GrantService makes a grant.
     #[serde(default)]
     pub(super) explicit: bool,
-    /// For per_conversation_grant: what happens once it is used up.
+    /// For per_conversation_grant: decision on calls beyond the grant.
     pub(super) when_exceeded: Option<ExceededKey>,
-    /// The caller must give a justification, and who refuses must give a reason.
+    /// true requires a justification of the caller, and a reason of an approver who denies.
     #[serde(default)]
     pub(super) require_reason: bool,
-    /// Who answers where a person is asked: whoever callgate asks, which is the default, or the user of the agent's
-    /// host at the host's own prompt, where it has one.
+    /// Where approvals are given: callgate (its approvers, the default), or host (the user of the agent's host, at the
+    /// host's own prompt if it has one).
     pub(super) approver: Option<ApproverKey>,
-    /// shadow: its refusals are only recorded.
+    /// shadow records its refusals and permits the calls.
     pub(super) mode: Option<PolicyMode>,
 }
 
@@ -234,9 +235,9 @@ pub(super) enum ExceededKey {
 pub(super) struct PhaseKeys {
     /// Its name.
     pub(super) name: String,
-    /// The tools that it allows, as a pattern; without it, none.
+    /// Pattern of the tools that it allows. None by default.
     pub(super) tools: Option<String>,
-    /// The phases that it leads to.
+    /// Phases that may follow.
     #[serde(default)]
     pub(super) next: Vec<String>,
 }
@@ -244,65 +245,65 @@ pub(super) struct PhaseKeys {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Loops {
-    /// Calls of the current run that detectors look back over.
+    /// Calls of the current run that loop detectors count, the latest ones.
     pub(super) window: Option<usize>,
-    /// After so long without a call, a session whose caller names no runs is no longer held to what a loop broke:
-    /// 600000 by default. Budgets and denials stay.
+    /// Time without a call that ends a run, if the caller names no runs: 600000 by default. The refusals of loop
+    /// detectors end with it; budgets and denials stay.
     pub(super) run_idle_ms: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RetrySection {
-    /// Tries of one execution, the first included.
+    /// Attempts of one occurrence, the first included.
     pub(super) attempts: Option<u32>,
-    /// Rate limits in a row that are worth a retry.
+    /// Most rate limits in a row after which a retry is advised.
     pub(super) max_consecutive_rate_limits: Option<u32>,
-    /// true: a rate limit whose wait was kept does not count.
+    /// true: a rate limit does not count if its advised wait was kept.
     pub(super) exclude_honored_waits: Option<bool>,
-    /// Share of retries that are allowed against the estimate, to learn.
+    /// Share of retries that are allowed against the estimate, as probes: 0 to 1.
     pub(super) probe_share: Option<f64>,
-    /// Retries that a tool may be given for each of its calls, over all sessions.
+    /// Retry budget of a tool over all sessions: retries added for each of its calls.
     pub(super) share_of_calls: Option<f64>,
-    /// And for each minute.
+    /// Retries added to that budget each minute.
     pub(super) per_minute: Option<f64>,
-    /// And at most at once.
+    /// Maximum of that budget.
     pub(super) burst: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Validation {
-    /// What becomes of a value of another type that can be read as the right one: reject by default.
+    /// Coercion: treatment of a value of another type that can be read without loss. reject by default.
     pub(super) coercion: Option<CoercionSetting>,
-    /// What becomes of fields that a schema does not know; what the schema says by default.
+    /// Treatment of fields that a schema does not have. The schema decides by default.
     pub(super) unknown_fields: Option<UnknownFieldsKey>,
-    /// The region of phone numbers without a country code, for `e164`: `US`.
+    /// Region of phone numbers without a country code, for `e164`: `US`.
     pub(super) phone_region: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Storage {
-    /// How much of the arguments is stored, and of what is said of them: full by default.
+    /// Stored form of the arguments and of messages about them: full by default.
     pub(super) arguments: Option<StoredKey>,
-    /// How much of the results and errors is stored: full by default.
+    /// Stored form of results and errors: full by default.
     pub(super) results: Option<StoredKey>,
-    /// How large a stored result may be before it is cut, in bytes: 262144, unless it is given.
+    /// Size at which a stored result is cut, in bytes: 262144 by default.
     pub(super) result_bytes_max: Option<u64>,
-    /// Names of fields that are secret wherever they stand, beside those that are known to be (`password`, `token`).
+    /// Further names of fields that are redacted at any depth, next to the built-in ones (`password`, `token`).
     pub(super) redact: Vec<String>,
-    /// Names of fields that are taken for secret and are not.
+    /// Names of fields that are not redacted, although the built-in list has them.
     pub(super) not_secret: Vec<String>,
-    /// Regular expressions: what matches one in a text is secret, beside card numbers and keys.
+    /// Regular expressions of secrets in texts, next to card numbers and keys.
     pub(super) redact_patterns: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RuleKeys {
-    /// Whether its refusals hold.
+    /// Mode of the rule: enforce, shadow or off.
     pub(super) mode: Option<Mode>,
-    /// Its text for the model; {message}, {tool}, {reason}, {count} and {next_action} are filled in.
+    /// Its text for the model, with the placeholders {message}, {tool}, {reason}, {count} and {next_action}.
     pub(super) message: Option<String>,
 }

@@ -9,28 +9,28 @@ use serde_json::Value;
 use super::PolicyMode;
 use crate::rules::{levels::DetectorLevels, side_effects::SecondChange};
 
-/// What is known about one tool.
+/// Declaration of one tool.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::policy) struct ToolSection {
-    /// How dangerous it is, where no tier names it: LOW passes, MEDIUM needs a grant, HIGH a person.
+    /// Risk level, for tools that no tier matches: LOW is permitted, MEDIUM needs a grant, HIGH an approval.
     pub(in crate::policy) risk_level: Option<RiskKey>,
-    /// What it does to its resource. One that names a resource and no effect writes it.
+    /// Effect on its resource. A tool with a resource and no effect writes it.
     pub(in crate::policy) effect: Option<EffectKey>,
-    /// What it touches, with holes for arguments: `order/{order_id}`.
+    /// Resource, with placeholders for arguments: `order/{order_id}`.
     pub(in crate::policy) side_effect_resource: Option<String>,
-    /// The argument that holds a line of a shell: effect and resource (`file/PATH`) are read from it.
+    /// Argument that holds a command line. Effect and resource (`file/PATH`) are read from it.
     pub(in crate::policy) command_line: Option<String>,
-    /// The argument that holds the folder, from the root, that the line runs in.
+    /// Argument that holds the absolute path of the directory in which the command line runs.
     pub(in crate::policy) working_directory: Option<String>,
-    /// Other effects for some arguments; the first case that holds decides.
+    /// Other effects for some arguments. The first case that matches decides.
     pub(in crate::policy) effects: Vec<CaseKeys>,
-    /// How old an answer of a read may be that stands in for another, in milliseconds; 0: none does; always: what it
-    /// reads never changes. By default 60000, or deduplication.window_ms where that is set.
+    /// Greatest age of a previous result that answers a repeated read: milliseconds, 0 for never, or always for data
+    /// that never changes. By default 60000, or deduplication.window_ms if that is set.
     pub(in crate::policy) fresh_ms: Option<FreshKey>,
-    /// What it reads is changed by its own call tree alone: its answer stands in until a write of it.
+    /// A read of data that only its own call tree changes: the previous result is valid until a write of the tree.
     pub(in crate::policy) private_to_call_tree: bool,
-    /// A write whose repetition harms: a payment, a message.
+    /// A write that must not be repeated: a payment, a message.
     pub(in crate::policy) once: bool,
     /// A write whose repetition is harmless.
     pub(in crate::policy) idempotent: bool,
@@ -39,46 +39,46 @@ pub(in crate::policy) struct ToolSection {
     pub(in crate::policy) key_honored: bool,
     /// A write whose identical repetition is meant: scroll, next page, append, take from a queue.
     pub(in crate::policy) repeatable: bool,
-    /// A way out (`final_answer`), never blocked nor charged.
+    /// A tool that ends the work (`final_answer`). It is never refused nor charged.
     pub(in crate::policy) terminal: bool,
-    /// A second change of its resource in a call tree.
+    /// Decision on a second change of its resource in a call tree.
     pub(in crate::policy) second_change: Option<SecondChange>,
-    /// The fields by which the same call is known again; all of them by default. `customer.id` names a nested one.
+    /// Fields of the arguments in the fingerprint. All of them by default. `customer.id` names a nested one.
     pub(in crate::policy) canonical_fields: Vec<String>,
-    /// One form for values that mean the same, by field: to_int, to_number, to_bool, to_upper, to_lower, trim,
+    /// Canonical form of values, by field: to_int, to_number, to_bool, to_upper, to_lower, trim,
     /// collapse_whitespace, e164, iso_date, iso_datetime_utc, email, url, sort, path.
     pub(in crate::policy) normalizers: BTreeMap<String, String>,
     /// JSON Schema (2020-12) of its arguments.
     pub(in crate::policy) schema: Option<Value>,
-    /// What becomes of a value of another type that can be read as the right one.
+    /// Coercion: treatment of a value of another type that can be read without loss.
     pub(in crate::policy) coercion: Option<CoercionSetting>,
-    /// What becomes of fields that the schema does not know.
+    /// Treatment of fields that the schema does not have.
     pub(in crate::policy) unknown_fields: Option<UnknownFieldsKey>,
     /// Conditions over the arguments, in CEL.
     pub(in crate::policy) conditions: Vec<ConditionKeys>,
-    /// What must have happened first.
+    /// Earlier successes that a call requires.
     pub(in crate::policy) requires: Vec<Requires>,
-    /// How long a permitted call may run before its outcome counts as unknown: 600000 by default.
+    /// Lease: time until the outcome of a permitted call counts as unknown. 600000 by default.
     pub(in crate::policy) lease_ms: Option<u64>,
-    /// JSON pointers into the result (`*` for any element) of what changes without meaning anything.
+    /// JSON pointers to volatile parts of the result (`*` for any element), which the result digest omits.
     pub(in crate::policy) volatile: Vec<String>,
     /// JSON pointers to is_complete and total_matches in the result.
     pub(in crate::policy) result_map: ResultMap,
-    /// What a bare empty result says.
+    /// Meaning of an empty result without further fields.
     pub(in crate::policy) empty_means: Option<EmptyKey>,
-    /// What a call costs when the caller gives no estimate, in US dollars.
+    /// Cost of a call in US dollars, if the caller gives no estimate.
     pub(in crate::policy) cost_usd: Option<f64>,
-    /// Are its failures worth a retry, before there is evidence?
+    /// Are its failures worth a retry, while too little is learned?
     pub(in crate::policy) retryable: Option<bool>,
-    /// What to call instead when it is refused.
+    /// Tools to suggest if a call is refused.
     pub(in crate::policy) suggested_next: Vec<String>,
     /// Levels of loop detectors for this tool, by detector.
     pub(in crate::policy) loops: BTreeMap<String, DetectorLevels>,
-    /// How much of its arguments and results is stored.
+    /// Stored form of its arguments and results.
     pub(in crate::policy) storage: ToolStorage,
-    /// What becomes of its calls while the database is away: deny by default; only a read may be allowed.
+    /// Decision on its calls while the database is unavailable: deny by default. Only a read can be allowed.
     pub(in crate::policy) on_store_unavailable: Option<UnavailableKey>,
-    /// shadow: its refusals are only recorded.
+    /// shadow records its refusals and permits the calls.
     pub(in crate::policy) mode: Option<PolicyMode>,
 }
 
@@ -110,15 +110,15 @@ pub(in crate::policy) struct CaseKeys {
     pub(in crate::policy) field: Option<String>,
     /// … matches this regular expression …
     pub(in crate::policy) matches: Option<String>,
-    /// … it does this …
+    /// … the effect is this …
     pub(in crate::policy) effect: EffectKey,
-    /// … to this.
+    /// … on this resource.
     pub(in crate::policy) side_effect_resource: Option<String>,
-    /// For a read: how old its answer may be, as for the tool.
+    /// For a read: greatest age of a previous result, as for the tool.
     pub(in crate::policy) fresh_ms: Option<FreshKey>,
 }
 
-/// How old an answer may be.
+/// Greatest age of a previous result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "must be a number of milliseconds, or always")]
 pub(in crate::policy) enum FreshKey {
@@ -151,19 +151,19 @@ pub(in crate::policy) enum UnknownFieldsKey {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::policy) struct ConditionKeys {
-    /// What must hold; else the arguments are refused.
+    /// Condition (CEL). If it is false, the arguments are refused.
     pub(in crate::policy) check: Option<String>,
-    /// With check: the field that is named when it does not hold.
+    /// With check: the field that the refusal names.
     pub(in crate::policy) field: Option<String>,
-    /// With check: who can mend it.
+    /// With check: next step after the refusal, by the model or by the user.
     pub(in crate::policy) on_violation: Option<OnViolationKey>,
-    /// With check: what the user should be asked or told.
+    /// With check: text for the user.
     pub(in crate::policy) user_facing_hint: Option<String>,
-    /// When it holds …
+    /// If this condition holds (CEL) …
     pub(in crate::policy) when: Option<String>,
-    /// … the call is refused, a person is asked, or it counts as at least that dangerous.
+    /// … the call is refused, needs an approval, or has at least this risk level.
     pub(in crate::policy) then: Option<ThenSection>,
-    /// What is said to the model.
+    /// Text for the model.
     pub(in crate::policy) message: Option<String>,
 }
 
@@ -188,22 +188,22 @@ pub(in crate::policy) enum ThenSection {
     High,
 }
 
-/// An earlier success that a call builds on.
+/// An earlier success that a call requires.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::policy) struct Requires {
-    /// Of one of these tools, as a pattern.
+    /// Pattern of the tools, one of which has to have succeeded.
     pub(in crate::policy) tool: String,
-    /// Arguments of the call, and where the earlier one has the same value: a JSON pointer into its result (`/id`,
-    /// `/items/*/id`), or one of its arguments (`args.order_id`).
+    /// Arguments of the call, each with the place of the same value in the earlier one: a JSON pointer into its result
+    /// (`/id`, `/items/*/id`), or one of its arguments (`args.order_id`).
     #[serde(default, rename = "match")]
     pub(in crate::policy) matching: BTreeMap<String, String>,
-    /// What must hold then (CEL): `args.amount <= last('get_order').refundable`. A result from before the last write of
-    /// the thing that the call names does not count: it has to be read again.
+    /// Condition (CEL): `args.amount <= last('get_order').refundable`. A result from before the last write of the
+    /// call's resource does not count; it has to be read again.
     pub(in crate::policy) condition: Option<String>,
-    /// What the model is told when it is not met; `{values}` stands for the values that were compared or looked for.
+    /// Text for the model if it is not met, with the placeholder `{values}` for the compared values.
     pub(in crate::policy) message: Option<String>,
-    /// What the user should be asked or told then.
+    /// Text for the user if it is not met.
     pub(in crate::policy) user_facing_hint: Option<String>,
 }
 
@@ -212,7 +212,8 @@ pub(in crate::policy) struct Requires {
 pub(in crate::policy) struct ResultMap {
     pub(in crate::policy) is_complete: Option<String>,
     pub(in crate::policy) total_matches: Option<String>,
-    /// Where the result says that it failed: there and not false, 0, null or empty. For the loop rules.
+    /// JSON pointer to the sign of a failure in the result, which is present and not false, 0, null or empty. For the
+    /// loop rules.
     pub(in crate::policy) is_error: Option<String>,
 }
 
@@ -230,7 +231,7 @@ pub(in crate::policy) struct ToolStorage {
     pub(in crate::policy) results: Option<StoredKey>,
 }
 
-/// full: all but secrets; raw: secrets too; redacted: as full, but of a text that is no JSON a digest only; hash: a
+/// full: all but secrets. raw: secrets too. redacted: as full, but only a digest of a text that is not JSON. hash: a
 /// digest only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -1,4 +1,4 @@
-//! Signatures and readable lines of real errors.
+//! Tests of the signatures and readable lines of real errors.
 
 use super::{error_signature, one_line};
 

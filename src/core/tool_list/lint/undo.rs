@@ -1,12 +1,12 @@
-//! undo: a write that does not say whether and how long it can be undone.
+//! undo: a write whose description does not state whether it can be undone.
 //!
-//! Reports a write whose description says nothing of undoing, reversing or finality. Where only its name says that it
-//! writes, it is only advice.
+//! Reports a write whose description mentions neither undoing nor finality. If only its name shows that it writes, the
+//! report is advice.
 //!
-//! Why: a model that knows that a step cannot be taken back asks first; one that knows how to take it back mends its
-//! own mistake while there is time. So does the person who approves.
+//! Why: a model that knows that a write is final asks first, and one that knows how to undo it fixes its own mistake in
+//! time. The same holds for an approver.
 //!
-//! Known problems: only English is read; whether what the sentence says is true is not known.
+//! Known problems: it reads only English, and cannot verify the description.
 
 use std::sync::LazyLock;
 

@@ -117,7 +117,7 @@ async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -
     };
     if !visitor.is_one_of(ROLES) {
         let first = LINKS.iter().find(|link| visitor.is_one_of(link.roles));
-        let none = "no page of the console is for the roles of your credential; sign in with another one";
+        let none = "your credential has no role for a page of the console; sign in with another one";
         let first = first.ok_or_else(|| PageError::new(StatusCode::FORBIDDEN, none))?;
         return Ok(Redirect::to(first.path).into_response());
     }

@@ -26,7 +26,7 @@ async fn full(admission: &Arc<Admission>) -> Vec<AdmissionPermit> {
     permits
 }
 
-/// One that waits; it is in the queue when this returns.
+/// A waiting request, which is in the queue when this returns.
 async fn waits(admission: &Arc<Admission>, name: &'static str) -> JoinHandle<Result<AdmissionPermit, NoAnswer>> {
     let before = admission.queue.lock().waiting;
     let waiting = tokio::spawn({

@@ -33,7 +33,7 @@ use super::{
     status,
 };
 
-/// The services, which are also asked in other dialects.
+/// Services that also answer the Connect protocol.
 #[derive(Debug, Clone)]
 pub(super) struct Dialects {
     services: Services,
@@ -42,7 +42,7 @@ pub(super) struct Dialects {
 }
 
 impl Dialects {
-    /// Pages of these origins may ask.
+    /// Services that answer pages of these origins (CORS).
     pub(super) fn new(services: Services, origins: &[HeaderValue]) -> Self {
         Self { services, messages: MethodMessages::new(), origins: Arc::new(Origins::new(origins)) }
     }
@@ -88,7 +88,7 @@ impl Service<wire::Request<Body>> for Dialects {
     }
 }
 
-/// The answer to a request that names a method, but is in no dialect.
+/// The response to a request for a method in an unknown protocol.
 fn no_call(is_post: bool) -> wire::Response<Body> {
     let mut answer = wire::Response::new(Body::empty());
     if is_post {

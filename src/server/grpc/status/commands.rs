@@ -10,16 +10,18 @@ use callgate_core::domain::{
     rejection::{BudgetNotRaised, CommandRejection, SessionUnknown},
 };
 
-const SAID_BEFORE: &str = "you have said yes to it before, and another person has to";
+const SAID_BEFORE: &str = "you have approved it before; the second approval must be another person's";
 
 impl StatusSource for CommandRejection {
     fn told(self) -> Status {
         let (code, reason, message) = match self {
             Self::UnknownSession => return SessionUnknown.told(),
             Self::PhaseForbidden(objection) => (Code::FailedPrecondition, "PHASE_FORBIDDEN", objection),
-            Self::TooManyGrants => {
-                (Code::ResourceExhausted, "TOO_MANY_GRANTS", format!("the call tree holds {GRANTS_MAX} grants already"))
-            }
+            Self::TooManyGrants => (
+                Code::ResourceExhausted,
+                "TOO_MANY_GRANTS",
+                format!("the call tree has {GRANTS_MAX} grants, the maximum"),
+            ),
             Self::UnknownGrant => {
                 (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree".to_owned())
             }
@@ -27,19 +29,19 @@ impl StatusSource for CommandRejection {
             Self::UnknownApproval => (
                 Code::NotFound,
                 "APPROVAL_UNKNOWN",
-                "no call waits for this answer: nobody was asked, or the call was judged again without a question"
+                "no call waits for this answer: it has no approval request, or was evaluated again without one"
                     .to_owned(),
             ),
             Self::AlreadyAnswered { approved, edited, by } => {
-                let (by, what) = (by.as_deref().unwrap_or("somebody"), if approved { "approved" } else { "denied" });
+                let (by, what) = (by.as_deref().unwrap_or("an approver"), if approved { "approved" } else { "denied" });
                 let with = if edited { " with other arguments" } else { "" };
-                let message = format!("{by} {what} it{with} before; the first answer holds");
+                let message = format!("{by} {what} it{with} before; the first answer stays");
                 (Code::FailedPrecondition, "APPROVAL_ANSWERED", message)
             }
             Self::Withdrawn { by } => (
                 Code::FailedPrecondition,
                 "APPROVAL_WITHDRAWN",
-                format!("{} withdrew the question: its call does not run", by.as_deref().unwrap_or("who asked")),
+                format!("{} withdrew the request: its call does not run", by.as_deref().unwrap_or("the requester")),
             ),
             Self::NotTheAsker => (
                 Code::PermissionDenied,
@@ -51,7 +53,7 @@ impl StatusSource for CommandRejection {
             Self::ApprovalExpired => (
                 Code::FailedPrecondition,
                 "APPROVAL_EXPIRED",
-                "nobody answered in time, which counts as a denial".to_owned(),
+                "the approval request expired without an answer, which counts as a denial".to_owned(),
             ),
             Self::NothingNamed => (
                 Code::FailedPrecondition,
@@ -61,7 +63,8 @@ impl StatusSource for CommandRejection {
             Self::NotInGroup { groups, later } => {
                 let later = later.map(|(group, at)| format!(", and from {} on for {group} too", timestamp(at)));
                 let groups = groups.join(" and ");
-                let message = format!("the question is for people of the group {groups}{}", later.unwrap_or_default());
+                let later = later.unwrap_or_default();
+                let message = format!("the approval request is for approvers of the group {groups}{later}");
                 (Code::PermissionDenied, "NOT_IN_GROUP", message)
             }
             Self::SaidBefore => (Code::FailedPrecondition, "APPROVAL_ANSWERED", SAID_BEFORE.to_owned()),
@@ -74,12 +77,12 @@ impl StatusSource for CommandRejection {
             Self::SelfApproval => (
                 Code::PermissionDenied,
                 "SELF_APPROVAL",
-                "whoever asks for a call, or works in the same call tree, cannot approve it".to_owned(),
+                "the requester of a call, and all of its call tree, cannot approve it".to_owned(),
             ),
             Self::ReasonMissing => (
                 Code::InvalidArgument,
                 "REASON_MISSING",
-                "the policy wants a reason with a denial: give `reason`".to_owned(),
+                "the policy requires a reason for a denial: set `reason`".to_owned(),
             ),
         };
         status(code, reason, message, None)
@@ -97,7 +100,7 @@ impl StatusSource for BudgetNotRaised {
             Self::NoRun => (
                 Code::FailedPrecondition,
                 "NO_RUN",
-                "the session has not asked for any call yet: there is no run whose budget could be raised".to_owned(),
+                "the session has no call yet, and so no run whose budget could be raised".to_owned(),
             ),
             Self::TooMany => (
                 Code::ResourceExhausted,

@@ -17,31 +17,28 @@ pub(in crate::grpc) fn timeout_unreadable() -> Status {
 
 /// A body of an unknown compression, or of another one than its header has.
 pub(in crate::grpc) fn encoding_unknown() -> Status {
-    MalformedField::new("content-encoding", "must be identity or gzip, and what the body is in").into()
+    MalformedField::new("content-encoding", "must be identity or gzip, as the body is encoded").into()
 }
 
-/// More than a message may have.
+/// A body beyond the maximum of a message.
 pub(in crate::grpc) fn body_too_large() -> Status {
-    Status::new(
-        Code::OutOfRange,
-        format!("the body has more than the {MESSAGE_BYTES_MAX} bytes that a message may have"),
-    )
+    Status::new(Code::OutOfRange, format!("the body has more than {MESSAGE_BYTES_MAX} bytes, the maximum of a message"))
 }
 
-/// A page of an origin that may not ask.
+/// A page of an origin that is not allowed.
 pub(in crate::grpc) fn origin_refused() -> Status {
-    let message = "pages of this origin may not ask here: the server's --origin lists those that may";
+    let message = "pages of this origin may not send requests: the server's --origin lists the allowed ones";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }
 
-/// A request to a foreign name, where no credential is required: a page may have a name of its own resolve to this
-/// machine.
+/// A request to a foreign name, where no credential is required (DNS rebinding): a page may have a name of its own
+/// resolve to this machine.
 pub(in crate::grpc) fn name_refused() -> Status {
-    let message = "ask by an address or as localhost: without credentials no other name of this server is answered";
+    let message = "use an IP address or localhost: without credentials this server refuses other names";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }
 
-/// A method of several messages, asked for with one.
+/// A streaming method over a protocol of one message.
 pub(in crate::grpc) fn streams() -> Status {
-    Status::new(Code::Unimplemented, "this method sends several messages, which takes gRPC")
+    Status::new(Code::Unimplemented, "this method streams messages, which requires gRPC")
 }

@@ -15,14 +15,12 @@ impl StatusSource for EditRejection {
             Self::Invalid(violations) => return invalid(&violations),
             Self::OtherArguments { by } => (
                 "OTHER_ARGUMENTS",
-                format!(
-                    "{by} said yes to other arguments, and two people approve the very same: approve those, or deny"
-                ),
+                format!("{by} approved other arguments, and two approvals must have the same: approve those, or deny"),
             ),
             Self::Refused(why) => ("EDIT_REFUSED", format!("the call would be refused with these arguments: {why}")),
             Self::AtHost => (
                 "EDIT_REFUSED",
-                "the user of the agent's host may be answering it at a prompt, which does not hear of other arguments"
+                "the user of the agent's host may be answering it at a prompt, which cannot show other arguments"
                     .to_owned(),
             ),
             Self::NotStored(fields) => ("EDIT_NOT_STORED", not_stored(&fields)),
@@ -31,7 +29,7 @@ impl StatusSource for EditRejection {
     }
 }
 
-/// Edited arguments that the tool does not take: each field by name, in the words that a model would get.
+/// Edited arguments that the tool does not accept: each field by name, with the message for a model.
 fn invalid(violations: &[Violation]) -> Status {
     let named = |violation: &Violation| match violation.field.as_str() {
         "" => EDITED.to_owned(),
@@ -55,7 +53,7 @@ fn not_stored(fields: &[String]) -> String {
         fields => (format!("{} is", fields.join(", ")), "it"),
     };
     format!(
-        "{which} kept out of the records by the policy, and the model could not be told {it}: approve the call as it \
-         is, or deny it and say what would be right"
+        "{which} not stored, by the policy, so the model could not get {it}: approve the call as it is, or deny it \
+         with the right arguments as the reason"
     )
 }

@@ -18,11 +18,9 @@ pub(in crate::grpc) fn not_of_the_plane() -> Status {
 /// A rejected change of a tenant.
 pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
     let (code, reason, message) = match why {
-        TenantChange::Taken => (
-            Code::AlreadyExists,
-            "TENANT_EXISTS",
-            "there is a tenant of that name, or there was one: names are never used again",
-        ),
+        TenantChange::Taken => {
+            (Code::AlreadyExists, "TENANT_EXISTS", "a tenant has or had this name, and names are never reused")
+        }
         TenantChange::Own => (
             Code::FailedPrecondition,
             "TENANT_IS_DEFAULT",
@@ -32,23 +30,21 @@ pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
             (Code::FailedPrecondition, "TENANT_NOT_SUSPENDED", "only a suspended tenant is deleted; suspend it first")
         }
         TenantChange::Unknown | TenantChange::Done(_) => {
-            (Code::NotFound, "TENANT_UNKNOWN", "there is no tenant of that name, or it is deleted")
+            (Code::NotFound, "TENANT_UNKNOWN", "no tenant has this name, or it is deleted")
         }
     };
     status(code, reason, message, None)
 }
 
-/// The tenant uses as much as it may. Only calls come back by themselves.
+/// A quota of the tenant is used up. Only the one of calls refills by itself.
 pub(in crate::grpc) fn quota_exceeded(quota: Quota) -> Status {
     let info: HashMap<String, String> = [("quota".to_owned(), quota.as_str().to_owned())].into();
     let mut details = ErrorDetails::with_error_info("QUOTA_EXCEEDED", DOMAIN, info);
     let message = match quota {
-        Quota::CallsPerSecond => {
-            "the tenant asks for more calls in a second than its quota; send the request again then"
-        }
-        Quota::Sessions => "the tenant has as many call trees stored as its quota, and this call would begin one",
-        Quota::StoredBytes => "the tenant has stored as many bytes as its quota; reports are taken all the same",
-        Quota::ApprovalsOpen => "the tenant has as many questions open as its quota, and this call would ask one",
+        Quota::CallsPerSecond => "the tenant exceeds its quota of calls per second; send the request again in a second",
+        Quota::Sessions => "the tenant's quota of stored call trees is used up, and this call would begin one",
+        Quota::StoredBytes => "the tenant's quota of stored bytes is used up; outcomes are still accepted",
+        Quota::ApprovalsOpen => "the tenant's quota of open approval requests is used up, and this call would make one",
     };
     if quota == Quota::CallsPerSecond {
         details.set_retry_info(Some(Duration::from_secs(1)));
@@ -56,21 +52,20 @@ pub(in crate::grpc) fn quota_exceeded(quota: Quota) -> Status {
     Status::with_error_details(Code::ResourceExhausted, message, details)
 }
 
-/// The requested values are encrypted with a key that is not here.
+/// The requested values are encrypted with a key that this server does not have.
 pub(in crate::grpc) fn key_missing() -> Status {
-    let message = "what the tenant stores is encrypted, and a key of it is not on this server: nothing is judged or \
-                   told without it; the server's log names the key";
+    let message = "the tenant's data is encrypted, and this server does not have its key, so it answers no request of \
+                   the tenant; the server's log names the key";
     status(Code::FailedPrecondition, "KEY_MISSING", message, None)
 }
 
 /// The tenant of a request is not served.
 pub(in crate::grpc) fn not_served(state: Option<TenantState>) -> Status {
     let (reason, message) = match state {
-        Some(TenantState::Suspended) => (
-            "TENANT_SUSPENDED",
-            "the tenant is suspended: only reports on calls that were let through before are taken",
-        ),
-        _ => ("TENANT_UNKNOWN", "the tenant is not known to this replica: it was deleted, or made a moment ago"),
+        Some(TenantState::Suspended) => {
+            ("TENANT_SUSPENDED", "the tenant is suspended: only outcomes of calls permitted before are accepted")
+        }
+        _ => ("TENANT_UNKNOWN", "the tenant is unknown to this replica: it was deleted, or made a moment ago"),
     };
     status(Code::PermissionDenied, reason, message, None)
 }
