@@ -6,30 +6,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{RULES, RecordedCall, Rule, RuleContext, RuleLogic, levels::DetectorLevels};
-use crate::domain::{finding::Finding, previous::IDLE_MS};
+use crate::domain::{closed_set::closed_set, finding::Finding, previous::IDLE_MS};
 
-/// What becomes of a rule's findings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// They hold.
-    #[default]
-    Enforce,
-    /// They are recorded, and the call is let through.
-    Shadow,
-    /// The rule does not run.
-    Off,
-}
-
-impl Mode {
-    /// The name in the policy.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-            Self::Off => "off",
-        }
+closed_set! {
+    /// What becomes of a rule's findings.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Mode {
+        /// They hold.
+        #[default]
+        Enforce = "enforce",
+        /// They are recorded, and the call is let through.
+        Shadow = "shadow",
+        /// The rule does not run.
+        Off = "off",
     }
 }
 
