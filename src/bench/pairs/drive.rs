@@ -114,7 +114,7 @@ impl RunningRound {
 
     /// Takes the tally since the last call.
     pub(super) fn take(&self) -> Tally {
-        self.gather(|tally| std::mem::take(tally))
+        self.gather(std::mem::take)
     }
 
     fn so_far(&self) -> Tally {
