@@ -67,6 +67,7 @@ use callgate_store::{DecisionStore, Lane, Store};
 
 pub use approvals::{ApproverReply, LOOK_EVERY, OPEN_MAX};
 pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, PolicyPair};
+pub use callgate_core::retry::profiles::Profile as RetryProfile;
 pub use callgate_store::StoreError;
 pub use credentials::{CredentialRejection, PresentedCredential};
 pub use edits::ChosenArguments;
@@ -78,7 +79,6 @@ pub use owners::WorkError;
 pub use policies::{ActivationOutcome, Apply, ApplyOutcome, Author, compiled};
 pub use policy_check::{CheckedPolicy, PolicyProblem};
 pub use privacy::{ExportRow, PrivacyError};
-pub use profiles::{RetryChance, RetryLayer, RetryProfile};
 pub use quality::{QualityReport, UNKNOWN_TOOLS_MAX};
 pub use record::RecordAnswer;
 pub use reseal::ResealProgress;

@@ -33,7 +33,7 @@ impl Disk {
     /// A probe of the disk with this folder.
     pub(super) fn of(folder: &Path) -> anyhow::Result<Self> {
         let file = File::create(folder.join("page")).context("a page to try the disk with")?;
-        let disk = Self { times: Arc::new(Mutex::new(Times::new())), is_over: Arc::default() };
+        let disk = Self { times: Arc::new(Mutex::new(Times::default())), is_over: Arc::default() };
         let (times, is_over) = (Arc::clone(&disk.times), Arc::clone(&disk.is_over));
         thread::Builder::new().name("bench disk".to_owned()).spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
@@ -51,7 +51,7 @@ impl Disk {
     /// Latencies since the last call.
     pub(super) fn take(&self) -> Percentiles {
         let mut times = self.times.lock();
-        std::mem::replace(&mut *times, Times::new()).percentiles()
+        std::mem::take(&mut *times).percentiles()
     }
 }
 

@@ -83,7 +83,7 @@ impl Crew {
             cold: AtomicUsize::new(count),
             over: AtomicBool::new(false),
             begun: Instant::now(),
-            tallies: (0..self.load.connections).map(|_| Mutex::new(Tally::new())).collect(),
+            tallies: (0..self.load.connections).map(|_| Mutex::new(Tally::default())).collect(),
             load: self.load,
         });
         let mut agents = JoinSet::new();
@@ -114,7 +114,7 @@ impl RunningRound {
 
     /// Takes the tally since the last call.
     pub(super) fn take(&self) -> Tally {
-        self.gather(|tally| std::mem::replace(tally, Tally::new()))
+        self.gather(std::mem::take)
     }
 
     fn so_far(&self) -> Tally {
@@ -122,7 +122,7 @@ impl RunningRound {
     }
 
     fn gather(&self, of: impl Fn(&mut Tally) -> Tally) -> Tally {
-        let mut all = Tally::new();
+        let mut all = Tally::default();
         for tally in &self.round.tallies {
             let noted = of(&mut tally.lock());
             all.add(&noted);

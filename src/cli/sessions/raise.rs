@@ -40,8 +40,7 @@ pub(super) struct RaiseArgs {
 
 impl RaiseArgs {
     fn request(&self) -> anyhow::Result<RaiseBudgetRequest> {
-        let dimension = Dimension::ALL.into_iter().find(|known| known.as_str() == self.budget);
-        let dimension = dimension.context("unknown budget")?;
+        let dimension = Dimension::from_name(&self.budget).context("unknown budget")?;
         let extra = match dimension {
             Dimension::Cost => self.extra.parse().ok().and_then(micros),
             _ => self.extra.parse().ok(),

@@ -9,6 +9,7 @@ use std::fmt;
 use super::{
     budget::Raise,
     call::ApprovalStatus,
+    closed_set::closed_set,
     control::{Control, ControlEvent},
     grant::Grant,
     identity::{CredentialId, Identity},
@@ -17,95 +18,62 @@ use super::{
 
 pub use chain::{Anchor, ChainEntry, ChainVerification, ChainVerifier, HashedText, PROBLEMS_MAX};
 
-/// Operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuditOperation {
-    /// An approval request was answered.
-    Answered,
-    /// An approval request was approved, and needs another approval.
-    Seconded,
-    /// An approval request was withdrawn.
-    Withdrawn,
-    /// A session's phase was set.
-    PhaseSet,
-    /// An operator settled the outcome of a call.
-    OutcomeSettled,
-    /// Calls were granted.
-    Granted,
-    /// A grant was revoked.
-    Revoked,
-    /// A session's budget was raised, or a raise was withdrawn.
-    BudgetRaised,
-    /// Something was halted.
-    Halted,
-    /// A halt was lifted.
-    Resumed,
-    /// A policy was stored.
-    PolicyStored,
-    /// A policy was activated.
-    PolicyActivated,
-    /// A credential was made.
-    TokenCreated,
-    /// A credential was replaced.
-    TokenRotated,
-    /// A credential was revoked.
-    TokenRevoked,
-    /// A tenant was added.
-    TenantCreated,
-    /// A tenant's limits were changed.
-    TenantChanged,
-    /// A tenant was shut out.
-    TenantSuspended,
-    /// A tenant was let in again.
-    TenantResumed,
-    /// A tenant was deleted.
-    TenantDeleted,
-    /// The data of a subject was erased.
-    Forgotten,
-    /// The data of a subject was exported.
-    Exported,
-    /// The encryption key of stored texts was rotated.
-    KeyRotated,
-    /// Retention periods were changed.
-    RetentionChanged,
-    /// A user signed in to the console.
-    SignedIn,
-    /// A user signed out of it.
-    SignedOut,
-}
-
-impl AuditOperation {
-    /// The name used in SQL and in the contract.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Seconded => "seconded",
-            Self::Withdrawn => "withdrawn",
-            Self::PhaseSet => "phase_set",
-            Self::OutcomeSettled => "outcome_settled",
-            Self::Granted => "granted",
-            Self::Revoked => "revoked",
-            Self::BudgetRaised => "budget_raised",
-            Self::Halted => "halted",
-            Self::Resumed => "resumed",
-            Self::PolicyStored => "policy_stored",
-            Self::PolicyActivated => "policy_activated",
-            Self::TokenCreated => "token_created",
-            Self::TokenRotated => "token_rotated",
-            Self::TokenRevoked => "token_revoked",
-            Self::TenantCreated => "tenant_created",
-            Self::TenantChanged => "tenant_changed",
-            Self::TenantSuspended => "tenant_suspended",
-            Self::TenantResumed => "tenant_resumed",
-            Self::TenantDeleted => "tenant_deleted",
-            Self::Forgotten => "forgotten",
-            Self::Exported => "exported",
-            Self::KeyRotated => "key_rotated",
-            Self::RetentionChanged => "retention_changed",
-            Self::SignedIn => "signed_in",
-            Self::SignedOut => "signed_out",
-        }
+closed_set! {
+    /// Operation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AuditOperation {
+        /// An approval request was answered.
+        Answered = "answered",
+        /// An approval request was approved, and needs another approval.
+        Seconded = "seconded",
+        /// An approval request was withdrawn.
+        Withdrawn = "withdrawn",
+        /// A session's phase was set.
+        PhaseSet = "phase_set",
+        /// An operator settled the outcome of a call.
+        OutcomeSettled = "outcome_settled",
+        /// Calls were granted.
+        Granted = "granted",
+        /// A grant was revoked.
+        Revoked = "revoked",
+        /// A session's budget was raised, or a raise was withdrawn.
+        BudgetRaised = "budget_raised",
+        /// Something was halted.
+        Halted = "halted",
+        /// A halt was lifted.
+        Resumed = "resumed",
+        /// A policy was stored.
+        PolicyStored = "policy_stored",
+        /// A policy was activated.
+        PolicyActivated = "policy_activated",
+        /// A credential was made.
+        TokenCreated = "token_created",
+        /// A credential was replaced.
+        TokenRotated = "token_rotated",
+        /// A credential was revoked.
+        TokenRevoked = "token_revoked",
+        /// A tenant was added.
+        TenantCreated = "tenant_created",
+        /// A tenant's limits were changed.
+        TenantChanged = "tenant_changed",
+        /// A tenant was shut out.
+        TenantSuspended = "tenant_suspended",
+        /// A tenant was let in again.
+        TenantResumed = "tenant_resumed",
+        /// A tenant was deleted.
+        TenantDeleted = "tenant_deleted",
+        /// The data of a subject was erased.
+        Forgotten = "forgotten",
+        /// The data of a subject was exported.
+        Exported = "exported",
+        /// The encryption key of stored texts was rotated.
+        KeyRotated = "key_rotated",
+        /// Retention periods were changed.
+        RetentionChanged = "retention_changed",
+        /// A user signed in to the console.
+        SignedIn = "signed_in",
+        /// A user signed out of it.
+        SignedOut = "signed_out",
     }
 }
 

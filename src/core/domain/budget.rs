@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ids::AgentId;
+use super::{closed_set::closed_set, ids::AgentId};
 
 /// Model usage since the last call. All tokens count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,84 +37,45 @@ pub fn micros(usd: f64) -> Option<u64> {
     (0.0..=1e15).contains(&micros).then_some(micros as u64)
 }
 
-/// Scope of a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum BudgetScope {
-    /// One run of one session.
-    Run,
-    /// A root session and all sub-agents below it.
-    CallTree,
-    /// All sessions of one agent, per UTC day.
-    Agent,
-    /// All sessions of one tenant, per UTC day.
-    Tenant,
-}
-
-impl BudgetScope {
-    /// Every scope, the narrowest first.
-    pub const ALL: [Self; 4] = [Self::Run, Self::CallTree, Self::Agent, Self::Tenant];
-
-    /// The name used in texts, keys and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::CallTree => "call_tree",
-            Self::Agent => "agent",
-            Self::Tenant => "tenant",
-        }
+closed_set! {
+    /// Scope of a budget.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum BudgetScope {
+        /// One run of one session.
+        Run = "run",
+        /// A root session and all sub-agents below it.
+        CallTree = "call_tree",
+        /// All sessions of one agent, per UTC day.
+        Agent = "agent",
+        /// All sessions of one tenant, per UTC day.
+        Tenant = "tenant",
     }
 }
 
-/// Dimension of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dimension {
-    /// New call ids, refused ones included, except repetitions of a call that was told to wait.
-    Steps,
-    /// Permitted calls.
-    ToolCalls,
-    /// Micro-dollars, booked and reserved.
-    Cost,
-    /// Tokens of the model.
-    Tokens,
-    /// Milliseconds since the scope began.
-    Elapsed,
-    /// Permitted calls of the proposed tool.
-    CallsPerTool,
-    /// Calls of the proposed tool in a row.
-    ConsecutiveSameTool,
-    /// Depth of child sessions; a root is 0.
-    SessionDepth,
+closed_set! {
+    /// Dimension of a limit.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Dimension {
+        /// New call ids, refused ones included, except repetitions of a call that was told to wait.
+        Steps = "max_steps",
+        /// Permitted calls.
+        ToolCalls = "max_tool_calls",
+        /// Micro-dollars, booked and reserved.
+        Cost = "max_total_cost_usd",
+        /// Tokens of the model.
+        Tokens = "max_tokens",
+        /// Milliseconds since the scope began.
+        Elapsed = "max_elapsed",
+        /// Permitted calls of the proposed tool.
+        CallsPerTool = "max_calls_per_tool",
+        /// Calls of the proposed tool in a row.
+        ConsecutiveSameTool = "max_consecutive_same_tool",
+        /// Depth of child sessions; a root is 0.
+        SessionDepth = "max_session_depth",
+    }
 }
 
 impl Dimension {
-    /// Every dimension, in the order in which they are judged.
-    pub const ALL: [Self; 8] = [
-        Self::Steps,
-        Self::ToolCalls,
-        Self::Cost,
-        Self::Tokens,
-        Self::Elapsed,
-        Self::CallsPerTool,
-        Self::ConsecutiveSameTool,
-        Self::SessionDepth,
-    ];
-
-    /// The key of its limit in the policy.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Steps => "max_steps",
-            Self::ToolCalls => "max_tool_calls",
-            Self::Cost => "max_total_cost_usd",
-            Self::Tokens => "max_tokens",
-            Self::Elapsed => "max_elapsed",
-            Self::CallsPerTool => "max_calls_per_tool",
-            Self::ConsecutiveSameTool => "max_consecutive_same_tool",
-            Self::SessionDepth => "max_session_depth",
-        }
-    }
-
     /// An amount of this dimension in words: `12 steps`, `$0.25`, `3 min`.
     #[must_use]
     pub fn in_words(self, amount: u64) -> String {

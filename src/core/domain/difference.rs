@@ -3,36 +3,25 @@
 use std::fmt;
 
 use super::{
+    closed_set::closed_set,
     finding::Decision,
     ids::{CallId, SessionId},
 };
 
-/// Kind of the difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
-    /// Now allowed.
-    NewlyAllowed,
-    /// Was allowed, now needs approval.
-    NewlyAsked,
-    /// Was allowed, now has to wait.
-    NewlyDelayed,
-    /// Was allowed, now refused.
-    NewlyRefused,
-    /// Still not allowed, with another decision.
-    OtherwiseRefused,
-}
-
-impl What {
-    /// Stable name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NewlyAllowed => "newly allowed",
-            Self::NewlyAsked => "newly asked",
-            Self::NewlyDelayed => "newly delayed",
-            Self::NewlyRefused => "newly refused",
-            Self::OtherwiseRefused => "otherwise refused",
-        }
+closed_set! {
+    /// Kind of the difference.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum What {
+        /// Now allowed.
+        NewlyAllowed = "newly allowed",
+        /// Was allowed, now needs approval.
+        NewlyAsked = "newly asked",
+        /// Was allowed, now has to wait.
+        NewlyDelayed = "newly delayed",
+        /// Was allowed, now refused.
+        NewlyRefused = "newly refused",
+        /// Still not allowed, with another decision.
+        OtherwiseRefused = "otherwise refused",
     }
 }
 

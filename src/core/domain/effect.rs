@@ -2,45 +2,32 @@
 
 use std::fmt;
 
-use super::{ids::Invalid, json::Json};
+use super::{closed_set::closed_set, ids::Invalid, json::Json};
 
-/// The kind of an effect. `Unknown` is the default: guessing from names was wrong too often on recorded calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EffectKind {
-    /// Not declared.
-    #[default]
-    Unknown,
-    /// Reads, and changes nothing.
-    Read,
-    /// Changes its resource.
-    Write,
-    /// Reads repeatedly something that changes by itself.
-    Poll,
-    /// Reads by running something (tests, a compiler): changes nothing that others read, and is worth repeating only
-    /// after a change.
-    Check,
+closed_set! {
+    /// The kind of an effect. `Unknown` is the default: guessing from names was wrong too often on recorded calls.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum EffectKind {
+        /// Not declared.
+        #[default]
+        Unknown = "unknown",
+        /// Reads, and changes nothing.
+        Read = "read",
+        /// Changes its resource.
+        Write = "write",
+        /// Reads repeatedly something that changes by itself.
+        Poll = "poll",
+        /// Reads by running something (tests, a compiler): changes nothing that others read, and is worth repeating
+        /// only after a change.
+        Check = "check",
+    }
 }
 
 impl EffectKind {
-    /// Every kind, in the order of its stored code.
-    pub const ALL: [Self; 5] = [Self::Unknown, Self::Read, Self::Write, Self::Poll, Self::Check];
-
     /// True for declared reads of any kind.
     #[must_use]
     pub const fn is_look(self) -> bool {
         matches!(self, Self::Read | Self::Poll | Self::Check)
-    }
-
-    /// The name used in the policy file and in SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Poll => "poll",
-            Self::Check => "check",
-        }
     }
 }
 

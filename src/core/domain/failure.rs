@@ -1,76 +1,39 @@
 //! Failure kinds: a closed set.
 
-/// Kind of a failure. `retry::classify` determines it; retry statistics are kept per kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FailureKind {
-    /// No answer within the time allowed.
-    Timeout,
-    /// The provider asks for fewer calls.
-    RateLimited,
-    /// The provider is temporarily unavailable.
-    Unavailable,
-    /// The connection could not be made or broke.
-    Network,
-    /// A lock, version or serialization conflict.
-    Conflict,
-    /// The caller's credentials are missing or wrong.
-    Auth,
-    /// The caller is authenticated, and not authorized.
-    Permission,
-    /// The thing asked for does not exist.
-    NotFound,
-    /// The arguments cannot be accepted, whenever they are sent.
-    InvalidArgument,
-    /// A paid or daily allowance is spent: waiting seconds does not bring it back.
-    QuotaExhausted,
-    /// Internal error of the provider.
-    Internal,
-    /// Unclassified.
-    Other,
+use super::closed_set::closed_set;
+
+closed_set! {
+    /// Kind of a failure. `retry::classify` determines it; retry statistics are kept per kind.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum FailureKind {
+        /// No answer within the time allowed.
+        Timeout = "timeout",
+        /// The provider asks for fewer calls.
+        RateLimited = "rate_limited",
+        /// The provider is temporarily unavailable.
+        Unavailable = "unavailable",
+        /// The connection could not be made or broke.
+        Network = "network",
+        /// A lock, version or serialization conflict.
+        Conflict = "conflict",
+        /// The caller's credentials are missing or wrong.
+        Auth = "auth",
+        /// The caller is authenticated, and not authorized.
+        Permission = "permission",
+        /// The thing asked for does not exist.
+        NotFound = "not_found",
+        /// The arguments cannot be accepted, whenever they are sent.
+        InvalidArgument = "invalid_argument",
+        /// A paid or daily allowance is spent: waiting seconds does not bring it back.
+        QuotaExhausted = "quota_exhausted",
+        /// Internal error of the provider.
+        Internal = "internal",
+        /// Unclassified.
+        Other = "other",
+    }
 }
 
 impl FailureKind {
-    /// Every kind, in the order of its stored code.
-    pub const ALL: [Self; 12] = [
-        Self::Timeout,
-        Self::RateLimited,
-        Self::Unavailable,
-        Self::Network,
-        Self::Conflict,
-        Self::Auth,
-        Self::Permission,
-        Self::NotFound,
-        Self::InvalidArgument,
-        Self::QuotaExhausted,
-        Self::Internal,
-        Self::Other,
-    ];
-
-    /// The name used in texts, SQL, metrics and `error_type`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::RateLimited => "rate_limited",
-            Self::Unavailable => "unavailable",
-            Self::Network => "network",
-            Self::Conflict => "conflict",
-            Self::Auth => "auth",
-            Self::Permission => "permission",
-            Self::NotFound => "not_found",
-            Self::InvalidArgument => "invalid_argument",
-            Self::QuotaExhausted => "quota_exhausted",
-            Self::Internal => "internal",
-            Self::Other => "other",
-        }
-    }
-
-    /// The kind of that name, if there is one.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
-
     /// True for transient kinds: they depend on the tool, not on the arguments.
     #[must_use]
     pub const fn may_pass(self) -> bool {

@@ -2,66 +2,39 @@
 
 use std::borrow::Cow;
 
-use super::{ids::CallId, ids::SessionId, reason::Reason, time::Timestamp, violation::Violation};
+use super::{
+    closed_set::closed_set, ids::CallId, ids::SessionId, reason::Reason, time::Timestamp, violation::Violation,
+};
 
-/// Decision on a call, the mildest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Decision {
-    /// Execute.
-    Allow,
-    /// Needs approval.
-    Ask,
-    /// Wait, then ask again.
-    Wait,
-    /// Already done; here is the result.
-    Reuse,
-    /// Refused with these arguments in this state.
-    Deny,
-    /// Tools are disabled; give the final answer.
-    Stop,
-}
-
-impl Decision {
-    /// Every decision, in the order of its stored code.
-    pub const ALL: [Self; 6] = [Self::Allow, Self::Ask, Self::Wait, Self::Reuse, Self::Deny, Self::Stop];
-
-    /// The name used in the contract, in SQL and in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "ALLOW",
-            Self::Ask => "ASK",
-            Self::Wait => "WAIT",
-            Self::Reuse => "REUSE",
-            Self::Deny => "DENY",
-            Self::Stop => "STOP",
-        }
+closed_set! {
+    /// Decision on a call, the mildest first.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Decision {
+        /// Execute.
+        Allow = "ALLOW",
+        /// Needs approval.
+        Ask = "ASK",
+        /// Wait, then ask again.
+        Wait = "WAIT",
+        /// Already done; here is the result.
+        Reuse = "REUSE",
+        /// Refused with these arguments in this state.
+        Deny = "DENY",
+        /// Tools are disabled; give the final answer.
+        Stop = "STOP",
     }
 }
 
-/// Escalation level of a loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// The model is warned.
-    Warning,
-    /// The call is refused.
-    Critical,
-    /// The rest of the run is refused.
-    Break,
-}
-
-impl Level {
-    /// Every level, in the order of its stored code less one (0 is none).
-    pub const ALL: [Self; 3] = [Self::Warning, Self::Critical, Self::Break];
-
-    /// The name used in texts, SQL and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-            Self::Break => "break",
-        }
+closed_set! {
+    /// Escalation level of a loop.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Level {
+        /// The model is warned.
+        Warning = "warning",
+        /// The call is refused.
+        Critical = "critical",
+        /// The rest of the run is refused.
+        Break = "break",
     }
 }
 

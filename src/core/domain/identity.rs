@@ -1,46 +1,26 @@
 //! Identity of a caller: tenant, name and roles. It comes from the credential alone, never from a message.
 
 use super::{
+    closed_set::closed_set,
     ids::{DEFAULT_TENANT, TenantId},
     pattern::Pattern,
     time::Timestamp,
 };
 
-/// Role. Each method of the contract names the roles that may call it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Evaluates and records, for agents.
-    Agent,
-    /// Answers approval requests.
-    Approver,
-    /// Halts, resumes, grants, settles.
-    Operator,
-    /// Reads decisions and learning.
-    Analyst,
-    /// Everything within its tenant, roles of others included.
-    Admin,
-}
-
-impl Role {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Agent, Self::Approver, Self::Operator, Self::Analyst, Self::Admin];
-
-    /// The name used in commands, in the database and in credentials.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Approver => "approver",
-            Self::Operator => "operator",
-            Self::Analyst => "analyst",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The role of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.as_str() == name)
+closed_set! {
+    /// Role. Each method of the contract names the roles that may call it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Role {
+        /// Evaluates and records, for agents.
+        Agent = "agent",
+        /// Answers approval requests.
+        Approver = "approver",
+        /// Halts, resumes, grants, settles.
+        Operator = "operator",
+        /// Reads decisions and learning.
+        Analyst = "analyst",
+        /// Everything within its tenant, roles of others included.
+        Admin = "admin",
     }
 }
 

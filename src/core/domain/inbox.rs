@@ -3,6 +3,7 @@
 use super::{
     budget::Usage,
     calls::SessionStatus,
+    closed_set::closed_set,
     control::EditedArguments,
     effect::{Effect, Resource},
     failure::FailureKind,
@@ -57,35 +58,22 @@ pub struct Question {
     pub resolution: Option<Resolution>,
 }
 
-/// State of an approval request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuestionState {
-    /// Not answered.
-    Pending,
-    /// Approved.
-    Approved,
-    /// Approved with other arguments.
-    Edited,
-    /// Denied.
-    Denied,
-    /// Expired without an answer.
-    Expired,
-    /// Withdrawn by the requester.
-    Withdrawn,
-}
-
-impl QuestionState {
-    /// The name used in SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Edited => "edited",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-        }
+closed_set! {
+    /// State of an approval request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum QuestionState {
+        /// Not answered.
+        Pending = "pending",
+        /// Approved.
+        Approved = "approved",
+        /// Approved with other arguments.
+        Edited = "edited",
+        /// Denied.
+        Denied = "denied",
+        /// Expired without an answer.
+        Expired = "expired",
+        /// Withdrawn by the requester.
+        Withdrawn = "withdrawn",
     }
 }
 

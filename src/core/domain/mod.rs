@@ -7,6 +7,7 @@ pub mod books;
 pub mod budget;
 pub mod call;
 pub mod calls;
+pub(crate) mod closed_set;
 pub mod content;
 pub mod control;
 pub mod creation;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     answer::{ResultMarkers, Says},
+    closed_set::closed_set,
     failure::FailureKind,
     fingerprint::ResultDigest,
     profile::Circumstances,
@@ -13,76 +14,49 @@ use super::{
 /// Maximum attempts with a possible effect of an undeclared call with content; none is permitted after them.
 pub const OPEN_ATTEMPTS_MAX: u32 = 2;
 
-/// Status of a permitted call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OutcomeStatus {
-    /// Still running: extends the lease.
-    Running,
-    /// Succeeded.
-    Success,
-    /// Failed without an effect.
-    Error,
-    /// Cancelled before an effect.
-    Cancelled,
-    /// The effect is unknown.
-    Unknown,
-}
-
-impl OutcomeStatus {
-    /// Every status, in the order of its stored code.
-    pub const ALL: [Self; 5] = [Self::Running, Self::Success, Self::Error, Self::Cancelled, Self::Unknown];
-
-    /// The name used in the contract, in SQL and in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Success => "success",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-            Self::Unknown => "unknown",
-        }
+closed_set! {
+    /// Status of a permitted call.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum OutcomeStatus {
+        /// Still running: extends the lease.
+        Running = "running",
+        /// Succeeded.
+        Success = "success",
+        /// Failed without an effect.
+        Error = "error",
+        /// Cancelled before an effect.
+        Cancelled = "cancelled",
+        /// The effect is unknown.
+        Unknown = "unknown",
     }
 }
 
-/// Evidence that an estimate rests on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Basis {
-    /// The prior for this kind of failure.
-    Prior,
-    /// Retries of other tools after the same kind of failure.
-    Kind,
-    /// Retries of this tool after the same kind of failure.
-    Tool,
-    /// Retries of this tool with the same wait, attempt and tool state.
-    Cell,
-}
-
-impl Basis {
-    /// Every basis, in the order of its stored code.
-    pub const ALL: [Self; 4] = [Self::Prior, Self::Kind, Self::Tool, Self::Cell];
-
-    /// The name used in the contract and in SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Prior => "prior",
-            Self::Kind => "kind",
-            Self::Tool => "tool",
-            Self::Cell => "cell",
-        }
+closed_set! {
+    /// Evidence that an estimate rests on.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Basis {
+        /// The prior for this kind of failure.
+        Prior = "prior",
+        /// Retries of other tools after the same kind of failure.
+        Kind = "kind",
+        /// Retries of this tool after the same kind of failure.
+        Tool = "tool",
+        /// Retries of this tool with the same wait, attempt and tool state.
+        Cell = "cell",
     }
 }
 
-/// Amount of evidence behind an estimate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Confidence {
-    /// Fewer than 8 trials.
-    Low,
-    /// 8 to 29 trials.
-    Medium,
-    /// 30 trials or more.
-    High,
+closed_set! {
+    /// Amount of evidence behind an estimate.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Confidence {
+        /// Fewer than 8 trials.
+        Low = "low",
+        /// 8 to 29 trials.
+        Medium = "medium",
+        /// 30 trials or more.
+        High = "high",
+    }
 }
 
 impl Confidence {
@@ -100,87 +74,47 @@ impl Confidence {
             _ => Self::Low,
         }
     }
+}
 
-    /// The name used in the contract and in SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
+closed_set! {
+    /// Limit that overrode the estimate.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Guard {
+        /// The call may have taken effect, and its repetition does harm.
+        Unsafe = "unsafe",
+        /// Too many consecutive rate-limit errors.
+        RateLimitEscalation = "rate_limit_escalation",
+        /// The policy's maximum number of attempts is reached.
+        Attempts = "attempts",
+        /// The tool's retry budget is exhausted.
+        RetryBudget = "retry_budget",
     }
 }
 
-/// Limit that overrode the estimate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Guard {
-    /// The call may have taken effect, and its repetition does harm.
-    Unsafe,
-    /// Too many consecutive rate-limit errors.
-    RateLimitEscalation,
-    /// The policy's maximum number of attempts is reached.
-    Attempts,
-    /// The tool's retry budget is exhausted.
-    RetryBudget,
-}
-
 impl Guard {
-    /// Every guard, in the order of its stored code less one (0 is none).
-    pub const ALL: [Self; 4] = [Self::Unsafe, Self::RateLimitEscalation, Self::Attempts, Self::RetryBudget];
-
     /// True for guards that concern one session or call tree only.
     #[must_use]
     pub const fn is_own(self) -> bool {
         matches!(self, Self::RateLimitEscalation | Self::Attempts)
     }
-
-    /// The name used in the contract and in SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unsafe => "unsafe",
-            Self::RateLimitEscalation => "rate_limit_escalation",
-            Self::Attempts => "attempts",
-            Self::RetryBudget => "retry_budget",
-        }
-    }
 }
 
-/// Party that may repeat a failed call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Repeat {
-    /// The client, automatically: the call had no effect, or repeating it does no harm.
-    ByClient,
-    /// The model; it may have taken effect, so a write has to be verified first.
-    ByModel,
-    /// A person, after verifying whether it took effect.
-    ByPerson,
-    /// None: a retry is not worthwhile.
-    Never,
+closed_set! {
+    /// Party that may repeat a failed call.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Repeat {
+        /// The client, automatically: the call had no effect, or repeating it does no harm.
+        ByClient = "by_client",
+        /// The model; it may have taken effect, so a write has to be verified first.
+        ByModel = "by_model",
+        /// A person, after verifying whether it took effect.
+        ByPerson = "by_person",
+        /// None: a retry is not worthwhile.
+        Never = "never",
+    }
 }
 
 impl Repeat {
-    /// Every one, in the order of its stored code less one (0 is none).
-    pub const ALL: [Self; 4] = [Self::ByClient, Self::ByModel, Self::ByPerson, Self::Never];
-
-    /// The name used in the contract and in SQL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ByClient => "by_client",
-            Self::ByModel => "by_model",
-            Self::ByPerson => "by_person",
-            Self::Never => "never",
-        }
-    }
-
-    /// The variant of that name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|repeat| repeat.as_str() == name)
-    }
-
     /// Description with the wait: `retry after 2 s`.
     #[must_use]
     pub fn describe(self, wait: &str) -> String {

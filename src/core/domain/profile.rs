@@ -1,7 +1,7 @@
 //! Retry statistics: features stored with a retry, and the cells of profiles
 //! (docs/learning.md#failures-and-follow-ups).
 
-use super::{failure::FailureKind, ids::ToolName, time::Timestamp};
+use super::{closed_set::closed_set, failure::FailureKind, ids::ToolName, time::Timestamp};
 
 /// Maximum delay of a follow-up on a failure, in milliseconds.
 pub const FOLLOW_UP_MS: u64 = 600_000;
@@ -28,42 +28,31 @@ pub fn bucket(wait_ms: u64) -> usize {
     ENDS_MS.iter().position(|end| wait_ms < *end).unwrap_or(ENDS_MS.len())
 }
 
-/// State of a tool across all sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum ToolState {
-    /// At most two failures in a row since its last success.
-    #[default]
-    Working,
-    /// Failing for less than a minute.
-    Failing,
-    /// Failing for longer.
-    Down,
-}
-
-impl ToolState {
-    /// Every state, in the order of its stored code.
-    pub const ALL: [Self; 3] = [Self::Working, Self::Failing, Self::Down];
-
-    /// The name used in SQL and in texts for people.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Working => "working",
-            Self::Failing => "failing",
-            Self::Down => "down",
-        }
+closed_set! {
+    /// State of a tool across all sessions.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    pub enum ToolState {
+        /// At most two failures in a row since its last success.
+        #[default]
+        Working = "working",
+        /// Failing for less than a minute.
+        Failing = "failing",
+        /// Failing for longer.
+        Down = "down",
     }
 }
 
-/// Relation of a follow-up's arguments to those of the failed call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FollowUpKind {
-    /// The same arguments: a retry.
-    Same,
-    /// Nearly the same arguments (docs/learning.md#near-duplicate-calls): a correction.
-    Near,
-    /// Other arguments: a correction.
-    Changed,
+closed_set! {
+    /// Relation of a follow-up's arguments to those of the failed call.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum FollowUpKind {
+        /// The same arguments: a retry.
+        Same = "same",
+        /// Nearly the same arguments (docs/learning.md#near-duplicate-calls): a correction.
+        Near = "near",
+        /// Other arguments: a correction.
+        Changed = "changed",
+    }
 }
 
 /// Party that decided to repeat a failed call.
@@ -80,21 +69,6 @@ pub enum DecidedBy {
 impl DecidedBy {
     /// Every one, in the order of its stored code.
     pub const ALL: [Self; 3] = [Self::Client, Self::Model, Self::Person];
-}
-
-impl FollowUpKind {
-    /// Every kind, in the order of its stored code.
-    pub const ALL: [Self; 3] = [Self::Same, Self::Near, Self::Changed];
-
-    /// The name used in SQL and in texts for people.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Near => "near",
-            Self::Changed => "changed",
-        }
-    }
 }
 
 /// Health of a tool at a failure, that failure included: input of retry advice and learning.

@@ -1,38 +1,24 @@
 //! Published reasons: stable strings for callers to branch on. Later versions add to them; none changes its meaning.
 
+use super::closed_set::closed_set;
+
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Reason of a decision other than an ALLOW without a warning.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason {
-            $($(#[doc = $doc])+ $variant,)+
+        closed_set! {
+            /// Reason of a decision other than an ALLOW without a warning.
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            pub enum Reason {
+                $($(#[doc = $doc])+ $variant = $name,)+
+            }
         }
 
         impl Reason {
-            /// Every reason, with its meaning.
-            pub const TABLE: &'static [(Self, &'static str)] =
-                &[$((Self::$variant, concat!($($doc),+).trim_ascii()),)+];
-
-            /// The stable string.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-
             /// The meaning, in a sentence.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$variant => concat!($($doc),+).trim_ascii(),)+
                 }
-            }
-
-            /// The reason of that string.
-            #[must_use]
-            pub fn from_name(name: &str) -> Option<Self> {
-                Self::TABLE.iter().map(|(reason, _)| *reason).find(|reason| reason.as_str() == name)
             }
         }
     };
@@ -133,7 +119,7 @@ mod tests {
         let is_row = |line: &&str| line.starts_with("//   ");
         let before = head.lines().take_while(|line| !is_row(line)).map(str::to_owned);
         let after = head.lines().skip_while(|line| !is_row(line)).skip_while(is_row).map(str::to_owned);
-        let rows = Reason::TABLE.iter().map(|(reason, meaning)| format!("//   {}: {meaning}", reason.as_str()));
+        let rows = Reason::ALL.map(|reason| format!("//   {}: {}", reason.as_str(), reason.meaning()));
         let head: String = before.chain(rows).chain(after).map(|line| line + "\n").collect();
         format!("{head}package {tail}")
     }
@@ -154,8 +140,8 @@ mod tests {
 
     #[test]
     fn every_name_leads_to_its_reason() {
-        for (reason, _) in Reason::TABLE {
-            assert_eq!(Reason::from_name(reason.as_str()), Some(*reason));
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_name(reason.as_str()), Some(reason));
         }
     }
 }

@@ -14,6 +14,7 @@ use regex::Regex;
 
 use self::names::NameSecrecy;
 use super::{
+    closed_set::closed_set,
     effect::Resource,
     finding::Finding,
     hashing::Hashing,
@@ -35,32 +36,18 @@ const KNOWN_HEAD_BYTES: usize = 24;
 /// JSON Schema types: a member `password` with one describes a password, and contains none.
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
-/// Cause of a redaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RedactionCause {
-    /// A secret name.
-    Name,
-    /// A card number.
-    Card,
-    /// The form of a key.
-    Key,
-    /// A pattern of the policy.
-    Pattern,
-}
-
-impl RedactionCause {
-    /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Name, Self::Card, Self::Key, Self::Pattern];
-
-    /// The name used in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Card => "card",
-            Self::Key => "key",
-            Self::Pattern => "pattern",
-        }
+closed_set! {
+    /// Cause of a redaction.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RedactionCause {
+        /// A secret name.
+        Name = "name",
+        /// A card number.
+        Card = "card",
+        /// The form of a key.
+        Key = "key",
+        /// A pattern of the policy.
+        Pattern = "pattern",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tenants: their state, quotas, usage and retention periods.
 
 use super::{
+    closed_set::closed_set,
     hashing::KeyMark,
     ids::{Invalid, TenantId},
     time::Timestamp,
@@ -16,35 +17,16 @@ pub const MONTHS_DAYS_MIN: u32 = 30;
 /// Maximum retention period, in days: a century.
 pub const TERM_DAYS_MAX: u32 = 36_500;
 
-/// Service state of a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TenantState {
-    /// Served.
-    Active,
-    /// Not served; its data is kept.
-    Suspended,
-    /// Final: its data is being erased, or was.
-    Deleted,
-}
-
-impl TenantState {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Active, Self::Suspended, Self::Deleted];
-
-    /// The name used in commands and in the database.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Suspended => "suspended",
-            Self::Deleted => "deleted",
-        }
-    }
-
-    /// The state of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == name)
+closed_set! {
+    /// Service state of a tenant.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TenantState {
+        /// Served.
+        Active = "active",
+        /// Not served; its data is kept.
+        Suspended = "suspended",
+        /// Final: its data is being erased, or was.
+        Deleted = "deleted",
     }
 }
 
@@ -72,29 +54,18 @@ pub struct Terms {
     pub months: Option<u32>,
 }
 
-/// Kind of a quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quota {
-    /// Calls in a second.
-    CallsPerSecond,
-    /// Call trees.
-    Sessions,
-    /// Bytes.
-    StoredBytes,
-    /// Open approval requests.
-    ApprovalsOpen,
-}
-
-impl Quota {
-    /// The name used in commands, errors and the database.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::CallsPerSecond => "calls_per_second",
-            Self::Sessions => "sessions",
-            Self::StoredBytes => "stored_bytes",
-            Self::ApprovalsOpen => "approvals_open",
-        }
+closed_set! {
+    /// Kind of a quota.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Quota {
+        /// Calls in a second.
+        CallsPerSecond = "calls_per_second",
+        /// Call trees.
+        Sessions = "sessions",
+        /// Bytes.
+        StoredBytes = "stored_bytes",
+        /// Open approval requests.
+        ApprovalsOpen = "approvals_open",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    closed_set::closed_set,
     effect::{DuplicateScope, Effect, EffectKind, Fresh, ResourceTemplate},
     json::Json,
 };
@@ -10,26 +11,16 @@ use super::{
 /// Default lease of a call, in milliseconds: ten minutes.
 pub const LEASE_MS_DEFAULT: u64 = 600_000;
 
-/// Risk of a tool without a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RiskLevel {
-    /// Allowed, as on an allowlist.
-    Low,
-    /// Needs a grant per conversation.
-    Medium,
-    /// Needs approval.
-    High,
-}
-
-impl RiskLevel {
-    /// The name used in the policy file.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "LOW",
-            Self::Medium => "MEDIUM",
-            Self::High => "HIGH",
-        }
+closed_set! {
+    /// Risk of a tool without a tier.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum RiskLevel {
+        /// Allowed, as on an allowlist.
+        Low = "LOW",
+        /// Needs a grant per conversation.
+        Medium = "MEDIUM",
+        /// Needs approval.
+        High = "HIGH",
     }
 }
 

@@ -6,30 +6,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{RULES, RecordedCall, Rule, RuleContext, RuleLogic, levels::DetectorLevels};
-use crate::domain::{finding::Finding, previous::IDLE_MS};
+use crate::domain::{closed_set::closed_set, finding::Finding, previous::IDLE_MS};
 
-/// Mode of a rule.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Its findings decide.
-    #[default]
-    Enforce,
-    /// Its findings are recorded, and the call is permitted.
-    Shadow,
-    /// The rule does not run.
-    Off,
-}
-
-impl Mode {
-    /// The name in the policy.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-            Self::Off => "off",
-        }
+closed_set! {
+    /// Mode of a rule.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Mode {
+        /// Its findings decide.
+        #[default]
+        Enforce = "enforce",
+        /// Its findings are recorded, and the call is permitted.
+        Shadow = "shadow",
+        /// The rule does not run.
+        Off = "off",
     }
 }
 

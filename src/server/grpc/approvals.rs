@@ -9,6 +9,7 @@ use std::{
 use tonic::{Request, Response, Status};
 
 use super::{
+    MethodResult,
     decode::{DecodeResult, arguments, maybe_session, maybe_text, note, page_size, required_text, wrong},
     encode, identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
@@ -72,7 +73,7 @@ impl ApprovalService {
         (session, whom): (Option<&SessionId>, &Whom),
         size: usize,
         page_token: &str,
-    ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
+    ) -> MethodResult<v1::ListApprovalsResponse> {
         let after = page::after(page_token, |[risk, asked_ms, id]| {
             let risk = RISKS.into_iter().find(|known| known.as_str() == risk)?;
             Some((Reverse(risk), Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
@@ -280,7 +281,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     async fn list_approvals(
         &self,
         request: Request<v1::ListApprovalsRequest>,
-    ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
+    ) -> MethodResult<v1::ListApprovalsResponse> {
         let tenant = identity::tenant(&request)?;
         let person = request.get_ref().mine.then(|| identity::actor(&request)).transpose()?;
         let message = request.into_inner();
@@ -329,10 +330,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size: 0 }))
     }
 
-    async fn get_approval(
-        &self,
-        request: Request<v1::GetApprovalRequest>,
-    ) -> Result<Response<v1::GetApprovalResponse>, Status> {
+    async fn get_approval(&self, request: Request<v1::GetApprovalRequest>) -> MethodResult<v1::GetApprovalResponse> {
         let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let question = self.question(tenant, &id).await?;
@@ -345,7 +343,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     async fn resolve_approval(
         &self,
         request: Request<v1::ResolveApprovalRequest>,
-    ) -> Result<Response<v1::ResolveApprovalResponse>, Status> {
+    ) -> MethodResult<v1::ResolveApprovalResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -361,7 +359,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     async fn withdraw_approval(
         &self,
         request: Request<v1::WithdrawApprovalRequest>,
-    ) -> Result<Response<v1::WithdrawApprovalResponse>, Status> {
+    ) -> MethodResult<v1::WithdrawApprovalResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -377,7 +375,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     async fn watch_approvals(
         &self,
         request: Request<v1::WatchApprovalsRequest>,
-    ) -> Result<Response<Self::WatchApprovalsStream>, Status> {
+    ) -> MethodResult<Self::WatchApprovalsStream> {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let session = maybe_session(&request.into_inner().session_id)?;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use super::{
+    MethodResult,
     decode::{DecodeResult, page_size, wrong},
     identity,
     limits::PAGE_DEFAULT,
@@ -63,7 +64,7 @@ impl v1::audit_service_server::AuditService for AuditService {
     async fn list_audit_entries(
         &self,
         request: Request<v1::ListAuditEntriesRequest>,
-    ) -> Result<Response<v1::ListAuditEntriesResponse>, Status> {
+    ) -> MethodResult<v1::ListAuditEntriesResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
@@ -75,10 +76,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         Ok(Response::new(v1::ListAuditEntriesResponse { entries, next_page_token }))
     }
 
-    async fn verify_audit(
-        &self,
-        request: Request<v1::VerifyAuditRequest>,
-    ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
+    async fn verify_audit(&self, request: Request<v1::VerifyAuditRequest>) -> MethodResult<v1::VerifyAuditResponse> {
         let tenant = identity::tenant(&request)?;
         let anchors = anchors(&request.into_inner().anchors)?;
         // It may take longer than an answer to an agent may; the store bounds it.

@@ -10,11 +10,7 @@ use crate::{
     gate::{BacktestOutcome, BacktestQuery, BacktestTold, CheckedPolicy, PolicyProblem},
     grpc::ToWire,
 };
-use callgate_core::domain::{
-    difference::{Example, What},
-    revision::Revision,
-    time::Timestamp,
-};
+use callgate_core::domain::{difference::Example, revision::Revision, time::Timestamp};
 use callgate_proto::v1;
 
 /// Default age of the oldest call, in days.
@@ -76,16 +72,6 @@ pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> Dec
     Ok(BacktestQuery { since, until, calls_max })
 }
 
-const fn kind(what: What) -> v1::BacktestChangeKind {
-    match what {
-        What::NewlyRefused => v1::BacktestChangeKind::NewlyRefused,
-        What::NewlyAsked => v1::BacktestChangeKind::NewlyAsked,
-        What::NewlyDelayed => v1::BacktestChangeKind::NewlyDelayed,
-        What::NewlyAllowed => v1::BacktestChangeKind::NewlyAllowed,
-        What::OtherwiseRefused => v1::BacktestChangeKind::OtherwiseRefused,
-    }
-}
-
 fn example(example: Example) -> v1::BacktestExample {
     let (before, after) = example.decisions;
     v1::BacktestExample {
@@ -113,7 +99,7 @@ fn result(done: BacktestOutcome) -> v1::BacktestResult {
     let mut changes: Vec<v1::BacktestChange> = Vec::new();
     for ((what, rule, tool), change) in done.changes {
         changes.push(v1::BacktestChange {
-            kind: kind(what).into(),
+            kind: what.to_wire().into(),
             rule,
             tool,
             calls: change.calls,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
-use super::{encode, identity, service, sessions::halt_state, time::timestamp};
+use super::{MethodResult, encode, identity, service, sessions::halt_state, time::timestamp};
 use crate::{gate::Insight, grpc::ToWire};
 use callgate_core::domain::{
     fleet::{BudgetNearLimit, DecisionCounts, Minute, PlaneMinute, RefusalSavings, ToolTrouble},
@@ -111,7 +111,7 @@ fn savings(saved: &RefusalSavings, from: Timestamp, until: Timestamp) -> v1::Sav
 
 #[tonic::async_trait]
 impl v1::fleet_service_server::FleetService for FleetService {
-    async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> Result<Response<v1::GetFleetResponse>, Status> {
+    async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> MethodResult<v1::GetFleetResponse> {
         let tenant = identity::tenant(&request)?;
         let fleet = service::within(Box::pin(self.insight.fleet(tenant))).await?;
         let fleet = v1::Fleet {

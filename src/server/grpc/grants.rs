@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use super::{
+    MethodResult,
     decode::{DecodeResult, between, command, page_size, required_text, session},
     identity,
     limits::{CEILING_MAX, DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
@@ -56,10 +57,7 @@ fn creation(message: &v1::CreateGrantRequest, by: Actor) -> DecodeResult<Command
 
 #[tonic::async_trait]
 impl v1::grant_service_server::GrantService for GrantService {
-    async fn create_grant(
-        &self,
-        request: Request<v1::CreateGrantRequest>,
-    ) -> Result<Response<v1::CreateGrantResponse>, Status> {
+    async fn create_grant(&self, request: Request<v1::CreateGrantRequest>) -> MethodResult<v1::CreateGrantResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let command = creation(&request.into_inner(), by)?;
@@ -70,10 +68,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         Ok(Response::new(v1::CreateGrantResponse { grant }))
     }
 
-    async fn revoke_grant(
-        &self,
-        request: Request<v1::RevokeGrantRequest>,
-    ) -> Result<Response<v1::RevokeGrantResponse>, Status> {
+    async fn revoke_grant(&self, request: Request<v1::RevokeGrantRequest>) -> MethodResult<v1::RevokeGrantResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -83,10 +78,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         Ok(Response::new(v1::RevokeGrantResponse {}))
     }
 
-    async fn list_grants(
-        &self,
-        request: Request<v1::ListGrantsRequest>,
-    ) -> Result<Response<v1::ListGrantsResponse>, Status> {
+    async fn list_grants(&self, request: Request<v1::ListGrantsRequest>) -> MethodResult<v1::ListGrantsResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let (session, size) = (session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);

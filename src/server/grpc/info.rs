@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use super::{
-    identity,
+    MethodResult, identity,
     limits::{ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, NOTE_BYTES_MAX, PAGE_MAX, WAIT_MS_MAX},
-    tokens::role_code,
 };
-use crate::gate::{BATCH_MAX, ServerState};
+use crate::{
+    gate::{BATCH_MAX, ServerState},
+    grpc::ToWire,
+};
 use callgate_core::domain::{
     identity::CredentialId,
     ids::NAME_BYTES_MAX,
@@ -55,7 +57,7 @@ impl v1::server_service_server::ServerService for ServerService {
     async fn get_server_info(
         &self,
         request: Request<v1::GetServerInfoRequest>,
-    ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
+    ) -> MethodResult<v1::GetServerInfoResponse> {
         let policy = self.server.policy(identity::tenant(&request)?);
         let server = v1::ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -67,10 +69,7 @@ impl v1::server_service_server::ServerService for ServerService {
         Ok(Response::new(v1::GetServerInfoResponse { server: Some(server) }))
     }
 
-    async fn get_caller(
-        &self,
-        request: Request<v1::GetCallerRequest>,
-    ) -> Result<Response<v1::GetCallerResponse>, Status> {
+    async fn get_caller(&self, request: Request<v1::GetCallerRequest>) -> MethodResult<v1::GetCallerResponse> {
         let identity = identity::of(&request)?;
         let credential = match identity.credential {
             CredentialId::Local => v1::CredentialKind::None,
@@ -81,7 +80,7 @@ impl v1::server_service_server::ServerService for ServerService {
         let is_named = identity.credential != CredentialId::Local || request.metadata().contains_key(BY);
         let caller = v1::CallerIdentity {
             name: if is_named { identity::by(&request)? } else { String::new() },
-            roles: identity.roles.iter().map(|role| role_code(*role).into()).collect(),
+            roles: identity.roles.iter().map(|role| role.to_wire().into()).collect(),
             groups: identity.groups.clone(),
             tenant: self.server.tenant(identity.tenant).map(|tenant| tenant.name.clone()).unwrap_or_default(),
             credential: credential.into(),

@@ -3,12 +3,15 @@
 use callgate_core::domain::{
     budget::{BudgetScope, Dimension},
     calls::SessionStatus,
+    difference::What,
     failure::FailureKind,
     finding::{Decision, Level},
+    identity::Role,
     inbox::QuestionState,
     outcome::{Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{FollowUpKind, ToolState},
     session_state::CallState,
+    tenant::TenantState,
     tool::RiskLevel,
 };
 use callgate_proto::v1;
@@ -31,14 +34,24 @@ pub trait FromWire<Wire>: Sized {
     fn from_wire(wire: Wire) -> Result<Self, Wire>;
 }
 
+/// The contract's member: of the same name, where no other is given.
+macro_rules! twin {
+    ($mirror:ident $member:ident) => {
+        v1::$mirror::$member
+    };
+    ($mirror:ident $member:ident $twin:ident) => {
+        v1::$mirror::$twin
+    };
+}
+
 macro_rules! mirrors {
-    ($($noun:ident = $mirror:ident { $($member:ident = $twin:ident,)+ })+) => {$(
+    ($($noun:ident = $mirror:ident { $($member:ident $(= $twin:ident)?),+ $(,)? })+) => {$(
         impl ToWire for $noun {
             type Wire = v1::$mirror;
 
             fn to_wire(self) -> v1::$mirror {
                 match self {
-                    $($noun::$member => v1::$mirror::$twin,)+
+                    $($noun::$member => twin!($mirror $member $($twin)?),)+
                 }
             }
         }
@@ -47,7 +60,7 @@ macro_rules! mirrors {
             fn from_wire(wire: v1::$mirror) -> Result<Self, v1::$mirror> {
                 match wire {
                     v1::$mirror::Unspecified => Err(wire),
-                    $(v1::$mirror::$twin => Ok(Self::$member),)+
+                    $(twin!($mirror $member $($twin)?) => Ok(Self::$member),)+
                 }
             }
         }
@@ -55,116 +68,29 @@ macro_rules! mirrors {
 }
 
 mirrors! {
-    Decision = Decision {
-        Allow = Allow,
-        Ask = Ask,
-        Wait = Wait,
-        Reuse = Reuse,
-        Deny = Deny,
-        Stop = Stop,
-    }
-    Level = LoopLevel {
-        Warning = Warning,
-        Critical = Critical,
-        Break = Break,
-    }
-    OutcomeStatus = OutcomeStatus {
-        Running = Running,
-        Success = Success,
-        Error = Error,
-        Cancelled = Cancelled,
-        Unknown = Unknown,
-    }
+    Decision = Decision { Allow, Ask, Wait, Reuse, Deny, Stop }
+    Level = LoopLevel { Warning, Critical, Break }
+    OutcomeStatus = OutcomeStatus { Running, Success, Error, Cancelled, Unknown }
     FailureKind = FailureKind {
-        Timeout = Timeout,
-        RateLimited = RateLimited,
-        Unavailable = Unavailable,
-        Network = Network,
-        Conflict = Conflict,
-        Auth = Auth,
-        Permission = Permission,
-        NotFound = NotFound,
-        InvalidArgument = InvalidArgument,
-        QuotaExhausted = QuotaExhausted,
-        Internal = Internal,
-        Other = Other,
+        Timeout, RateLimited, Unavailable, Network, Conflict, Auth, Permission, NotFound, InvalidArgument,
+        QuotaExhausted, Internal, Other,
     }
-    RiskLevel = ApprovalRisk {
-        Low = Low,
-        Medium = Medium,
-        High = High,
-    }
-    BudgetScope = BudgetScope {
-        Run = Run,
-        CallTree = CallTree,
-        Agent = Agent,
-        Tenant = Tenant,
-    }
+    RiskLevel = ApprovalRisk { Low, Medium, High }
+    BudgetScope = BudgetScope { Run, CallTree, Agent, Tenant }
     Dimension = BudgetDimension {
-        Steps = Steps,
-        ToolCalls = ToolCalls,
-        Cost = CostMicros,
-        Tokens = Tokens,
-        Elapsed = ElapsedMs,
-        CallsPerTool = CallsPerTool,
-        ConsecutiveSameTool = ConsecutiveSameTool,
-        SessionDepth = SessionDepth,
+        Steps, ToolCalls, Cost = CostMicros, Tokens, Elapsed = ElapsedMs, CallsPerTool, ConsecutiveSameTool,
+        SessionDepth,
     }
-    Confidence = Confidence {
-        Low = Low,
-        Medium = Medium,
-        High = High,
-    }
-    Basis = EstimateBasis {
-        Prior = Prior,
-        Kind = Kind,
-        Tool = Tool,
-        Cell = Cell,
-    }
-    Guard = AdviceGuard {
-        Unsafe = Unsafe,
-        RateLimitEscalation = RateLimitEscalation,
-        Attempts = Attempts,
-        RetryBudget = RetryBudget,
-    }
-    Repeat = Repeat {
-        ByClient = ByClient,
-        ByModel = ByModel,
-        ByPerson = ByPerson,
-        Never = Never,
-    }
-    CallState = CallState {
-        Refused = Refused,
-        Held = Held,
-        InFlight = InFlight,
-        Unknown = Unknown,
-        Succeeded = Succeeded,
-        Failed = Failed,
-        Cancelled = Cancelled,
-    }
-    SessionStatus = SessionStatus {
-        Halted = Halted,
-        Held = Held,
-        Calling = Calling,
-        Stopped = Stopped,
-        Quiet = Idle,
-    }
-    FollowUpKind = FollowUpKind {
-        Same = Same,
-        Near = Near,
-        Changed = Changed,
-    }
-    QuestionState = ApprovalState {
-        Pending = Pending,
-        Approved = Approved,
-        Denied = Denied,
-        Expired = Expired,
-        Withdrawn = Withdrawn,
-        Edited = Edited,
-    }
-    ToolState = ToolState {
-        Working = Working,
-        Failing = Failing,
-        Down = Down,
-    }
+    Confidence = Confidence { Low, Medium, High }
+    Basis = EstimateBasis { Prior, Kind, Tool, Cell }
+    Guard = AdviceGuard { Unsafe, RateLimitEscalation, Attempts, RetryBudget }
+    Repeat = Repeat { ByClient, ByModel, ByPerson, Never }
+    CallState = CallState { Refused, Held, InFlight, Unknown, Succeeded, Failed, Cancelled }
+    SessionStatus = SessionStatus { Halted, Held, Calling, Stopped, Quiet = Idle }
+    FollowUpKind = FollowUpKind { Same, Near, Changed }
+    QuestionState = ApprovalState { Pending, Approved, Denied, Expired, Withdrawn, Edited }
+    ToolState = ToolState { Working, Failing, Down }
+    Role = Role { Agent, Approver, Operator, Analyst, Admin }
+    TenantState = TenantState { Active, Suspended, Deleted }
+    What = BacktestChangeKind { NewlyRefused, NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused }
 }

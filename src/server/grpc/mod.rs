@@ -50,3 +50,6 @@ pub use privacy::{PrivacyService, privacy_of};
 pub use server::{GrpcSettings, Pages, ServeError, serve, starting};
 pub use status::to_http_status;
 pub use tokens::{TokenService, tokens_of};
+
+/// What a method returns.
+type MethodResult<M> = Result<tonic::Response<M>, tonic::Status>;

@@ -6,7 +6,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    backtest,
+    MethodResult, backtest,
     decode::{DecodeResult, note, page_size, required, wrong},
     identity,
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
@@ -92,10 +92,7 @@ fn why(given: &str) -> DecodeResult<String> {
 
 #[tonic::async_trait]
 impl v1::policy_service_server::PolicyService for PolicyService {
-    async fn apply_policy(
-        &self,
-        request: Request<v1::ApplyPolicyRequest>,
-    ) -> Result<Response<v1::ApplyPolicyResponse>, Status> {
+    async fn apply_policy(&self, request: Request<v1::ApplyPolicyRequest>) -> MethodResult<v1::ApplyPolicyResponse> {
         let tenant = identity::tenant(&request)?;
         // A check needs no actor.
         let only_checks = request.get_ref().mode() == v1::ApplyMode::Check;
@@ -121,10 +118,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         }
     }
 
-    async fn get_policy(
-        &self,
-        request: Request<v1::GetPolicyRequest>,
-    ) -> Result<Response<v1::GetPolicyResponse>, Status> {
+    async fn get_policy(&self, request: Request<v1::GetPolicyRequest>) -> MethodResult<v1::GetPolicyResponse> {
         let tenant = identity::tenant(&request)?;
         let hash = request.into_inner().hash;
         let all = service::within(self.policies.operators.revisions(tenant, None, PAGE_MAX as usize)).await?;
@@ -141,10 +135,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         Ok(Response::new(v1::GetPolicyResponse { hash, text, revision }))
     }
 
-    async fn list_policies(
-        &self,
-        request: Request<v1::ListPoliciesRequest>,
-    ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
+    async fn list_policies(&self, request: Request<v1::ListPoliciesRequest>) -> MethodResult<v1::ListPoliciesResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
@@ -159,7 +150,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
     async fn activate_policy(
         &self,
         request: Request<v1::ActivatePolicyRequest>,
-    ) -> Result<Response<v1::ActivatePolicyResponse>, Status> {
+    ) -> MethodResult<v1::ActivatePolicyResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -176,7 +167,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
     async fn rollback_policy(
         &self,
         request: Request<v1::RollbackPolicyRequest>,
-    ) -> Result<Response<v1::RollbackPolicyResponse>, Status> {
+    ) -> MethodResult<v1::RollbackPolicyResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -187,10 +178,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))
     }
 
-    async fn check_policy(
-        &self,
-        request: Request<v1::CheckPolicyRequest>,
-    ) -> Result<Response<v1::CheckPolicyResponse>, Status> {
+    async fn check_policy(&self, request: Request<v1::CheckPolicyRequest>) -> MethodResult<v1::CheckPolicyResponse> {
         let tenant = identity::tenant(&request)?;
         let text = request.into_inner().text;
         is_text(&text)?;
@@ -203,7 +191,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
     async fn backtest_policy(
         &self,
         request: Request<v1::BacktestPolicyRequest>,
-    ) -> Result<Response<Self::BacktestPolicyStream>, Status> {
+    ) -> MethodResult<Self::BacktestPolicyStream> {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();

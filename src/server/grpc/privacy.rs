@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio_stream::StreamExt as _;
 use tonic::{
-    Request, Response, Status,
+    Request, Response,
     service::{Interceptor, interceptor::InterceptedService},
 };
 
 use super::{
+    MethodResult,
     decode::{DecodeResult, note, required, wrong},
     identity,
     stop::Stop,
@@ -73,7 +74,7 @@ fn resealed(resealed: ResealProgress) -> v1::ReencryptResponse {
 impl v1::privacy_service_server::PrivacyService for PrivacyService {
     type ForgetStream = ResponseStream<v1::ForgetResponse>;
 
-    async fn forget(&self, request: Request<v1::ForgetRequest>) -> Result<Response<Self::ForgetStream>, Status> {
+    async fn forget(&self, request: Request<v1::ForgetRequest>) -> MethodResult<Self::ForgetStream> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
@@ -96,7 +97,7 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
     async fn export_subject(
         &self,
         request: Request<v1::ExportSubjectRequest>,
-    ) -> Result<Response<Self::ExportSubjectStream>, Status> {
+    ) -> MethodResult<Self::ExportSubjectStream> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
@@ -111,10 +112,7 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
 
     type ReencryptStream = ResponseStream<v1::ReencryptResponse>;
 
-    async fn reencrypt(
-        &self,
-        request: Request<v1::ReencryptRequest>,
-    ) -> Result<Response<Self::ReencryptStream>, Status> {
+    async fn reencrypt(&self, request: Request<v1::ReencryptRequest>) -> MethodResult<Self::ReencryptStream> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let is_dry = request.into_inner().validate_only;

@@ -5,9 +5,10 @@ mod history;
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use super::{
+    MethodResult,
     decode::{DecodeResult, between, count, optional, page_size, required, wrong},
     identity,
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
@@ -67,7 +68,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
     async fn list_retry_profiles(
         &self,
         request: Request<v1::ListRetryProfilesRequest>,
-    ) -> Result<Response<v1::ListRetryProfilesResponse>, Status> {
+    ) -> MethodResult<v1::ListRetryProfilesResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
@@ -82,7 +83,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
     async fn get_retry_profile(
         &self,
         request: Request<v1::GetRetryProfileRequest>,
-    ) -> Result<Response<v1::GetRetryProfileResponse>, Status> {
+    ) -> MethodResult<v1::GetRetryProfileResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let tool = required("tool", tool(&message.tool)?)?;
@@ -95,7 +96,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
     async fn get_retry_history(
         &self,
         request: Request<v1::GetRetryHistoryRequest>,
-    ) -> Result<Response<v1::GetRetryHistoryResponse>, Status> {
+    ) -> MethodResult<v1::GetRetryHistoryResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let (tool, failure) = (tool(&message.tool)?, failure(message.failure)?);
@@ -108,7 +109,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
     async fn get_tool_quality(
         &self,
         request: Request<v1::GetToolQualityRequest>,
-    ) -> Result<Response<v1::GetToolQualityResponse>, Status> {
+    ) -> MethodResult<v1::GetToolQualityResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let (tool, days) = (tool(&message.tool)?, count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?);
@@ -120,7 +121,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
     async fn rebuild_retry_profiles(
         &self,
         request: Request<v1::RebuildRetryProfilesRequest>,
-    ) -> Result<Response<v1::RebuildRetryProfilesResponse>, Status> {
+    ) -> MethodResult<v1::RebuildRetryProfilesResponse> {
         // It counts for all tenants at once.
         of_the_plane(&request)?;
         // It may take longer than an answer to an agent may.

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 
 use super::{
-    connect, decode, encode, guard, identity,
+    MethodResult, connect, decode, encode, guard, identity,
     large::Large,
     status::{self, StatusSource},
     stop::Stop,
@@ -248,7 +248,7 @@ fn asks(identity: &Identity, request: call::Request) -> call::Request {
 
 #[tonic::async_trait]
 impl v1::gate_service_server::GateService for GateService {
-    async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
+    async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> MethodResult<v1::EvaluateResponse> {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         let left = left(metadata.as_ref());
@@ -258,7 +258,7 @@ impl v1::gate_service_server::GateService for GateService {
     async fn batch_evaluate(
         &self,
         request: Request<v1::BatchEvaluateRequest>,
-    ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
+    ) -> MethodResult<v1::BatchEvaluateResponse> {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         let left = left(metadata.as_ref());
@@ -267,7 +267,7 @@ impl v1::gate_service_server::GateService for GateService {
             .map(|answer| response(answer, &metadata))
     }
 
-    async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
+    async fn record(&self, request: Request<v1::RecordRequest>) -> MethodResult<v1::RecordResponse> {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         let left = left(metadata.as_ref());
@@ -277,7 +277,7 @@ impl v1::gate_service_server::GateService for GateService {
     async fn get_session_state(
         &self,
         request: Request<v1::GetSessionStateRequest>,
-    ) -> Result<Response<v1::GetSessionStateResponse>, Status> {
+    ) -> MethodResult<v1::GetSessionStateResponse> {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         self.session_state(&identity, message).await.map(|answer| response(answer, &metadata))
@@ -286,7 +286,7 @@ impl v1::gate_service_server::GateService for GateService {
     async fn describe_tools(
         &self,
         request: Request<v1::DescribeToolsRequest>,
-    ) -> Result<Response<v1::DescribeToolsResponse>, Status> {
+    ) -> MethodResult<v1::DescribeToolsResponse> {
         let policy = self.decisions.server.policy(identity::tenant(&request)?);
         let describe = |tool: ToolName| v1::ToolDescription {
             is_declared: policy.is_declared(&tool),
@@ -303,10 +303,7 @@ impl v1::gate_service_server::GateService for GateService {
 
     type ConnectStream = connect::Frames;
 
-    async fn connect(
-        &self,
-        request: Request<Streaming<v1::ConnectRequest>>,
-    ) -> Result<Response<Self::ConnectStream>, Status> {
+    async fn connect(&self, request: Request<Streaming<v1::ConnectRequest>>) -> MethodResult<Self::ConnectStream> {
         let (identity, stop) = (identity::of(&request)?, self.stop.of(request.extensions()));
         Ok(Response::new(connect::connect(self.clone(), identity, request.into_inner(), stop)))
     }

@@ -6,7 +6,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{
-    calls,
+    MethodResult, calls,
     decode::{
         self, DecodeResult, between, command, maybe_session, note, optional, page_size, required_text, session, wrong,
     },
@@ -191,7 +191,7 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
 
 #[tonic::async_trait]
 impl v1::session_service_server::SessionService for SessionService {
-    async fn halt(&self, request: Request<v1::HaltRequest>) -> Result<Response<v1::HaltResponse>, Status> {
+    async fn halt(&self, request: Request<v1::HaltRequest>) -> MethodResult<v1::HaltResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -201,7 +201,7 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
     }
 
-    async fn resume(&self, request: Request<v1::ResumeRequest>) -> Result<Response<v1::ResumeResponse>, Status> {
+    async fn resume(&self, request: Request<v1::ResumeRequest>) -> MethodResult<v1::ResumeResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -211,10 +211,7 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::ResumeResponse { was_halted }))
     }
 
-    async fn list_halts(
-        &self,
-        request: Request<v1::ListHaltsRequest>,
-    ) -> Result<Response<v1::ListHaltsResponse>, Status> {
+    async fn list_halts(&self, request: Request<v1::ListHaltsRequest>) -> MethodResult<v1::ListHaltsResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
@@ -230,7 +227,7 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::ListHaltsResponse { halts, next_page_token }))
     }
 
-    async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
+    async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> MethodResult<v1::SetPhaseResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.get_ref();
@@ -250,7 +247,7 @@ impl v1::session_service_server::SessionService for SessionService {
     async fn settle_outcome(
         &self,
         request: Request<v1::SettleOutcomeRequest>,
-    ) -> Result<Response<v1::SettleOutcomeResponse>, Status> {
+    ) -> MethodResult<v1::SettleOutcomeResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let report = decode::settled(request.get_ref(), by)?;
@@ -262,7 +259,7 @@ impl v1::session_service_server::SessionService for SessionService {
     async fn mark_compacted(
         &self,
         request: Request<v1::MarkCompactedRequest>,
-    ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
+    ) -> MethodResult<v1::MarkCompactedResponse> {
         let tenant = identity::tenant(&request)?;
         // The session's own loop reports it; it needs no actor.
         let by = identity::actor_or(&request, &request.get_ref().session_id)?;
@@ -275,10 +272,7 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 
-    async fn raise_budget(
-        &self,
-        request: Request<v1::RaiseBudgetRequest>,
-    ) -> Result<Response<v1::RaiseBudgetResponse>, Status> {
+    async fn raise_budget(&self, request: Request<v1::RaiseBudgetRequest>) -> MethodResult<v1::RaiseBudgetResponse> {
         let tenant = identity::tenant(&request)?;
         let command = raise(request.get_ref(), identity::actor(&request)?)?;
         self.command(tenant, &command).await?;
@@ -286,10 +280,7 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::RaiseBudgetResponse { budgets: state.budgets }))
     }
 
-    async fn list_sessions(
-        &self,
-        request: Request<v1::ListSessionsRequest>,
-    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+    async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> MethodResult<v1::ListSessionsResponse> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::sessions_wanted(&request.into_inner())?;
         let looked = service::within(self.insight.sessions(tenant, &wanted)).await?;
@@ -300,17 +291,14 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(calls::sessions(looked, is_halted)))
     }
 
-    async fn list_calls(
-        &self,
-        request: Request<v1::ListCallsRequest>,
-    ) -> Result<Response<v1::ListCallsResponse>, Status> {
+    async fn list_calls(&self, request: Request<v1::ListCallsRequest>) -> MethodResult<v1::ListCallsResponse> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::calls_wanted(&request.into_inner())?;
         let looked = service::within(self.insight.calls(tenant, &wanted)).await?;
         Ok(Response::new(calls::calls(looked)))
     }
 
-    async fn get_call(&self, request: Request<v1::GetCallRequest>) -> Result<Response<v1::GetCallResponse>, Status> {
+    async fn get_call(&self, request: Request<v1::GetCallRequest>) -> MethodResult<v1::GetCallResponse> {
         let tenant = identity::tenant(&request)?;
         let with_rows = request.get_ref().include_rows;
         if with_rows && !identity::of(&request)?.is_one_of(&ROWS) {
@@ -329,10 +317,7 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::GetCallResponse { chosen_by_approval_id, ..calls::whole_call(call, told) }))
     }
 
-    async fn explain_call(
-        &self,
-        request: Request<v1::ExplainCallRequest>,
-    ) -> Result<Response<v1::ExplainCallResponse>, Status> {
+    async fn explain_call(&self, request: Request<v1::ExplainCallRequest>) -> MethodResult<v1::ExplainCallResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let session = session(&message.session_id)?;
@@ -343,10 +328,7 @@ impl v1::session_service_server::SessionService for SessionService {
 
     type ExportCallsStream = Pin<Box<dyn Stream<Item = Result<v1::ExportCallsResponse, Status>> + Send>>;
 
-    async fn export_calls(
-        &self,
-        request: Request<v1::ExportCallsRequest>,
-    ) -> Result<Response<Self::ExportCallsStream>, Status> {
+    async fn export_calls(&self, request: Request<v1::ExportCallsRequest>) -> MethodResult<Self::ExportCallsStream> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let session = maybe_session(&message.session_id)?;
@@ -366,10 +348,7 @@ impl v1::session_service_server::SessionService for SessionService {
 
     type WatchSessionStream = WatchStream<v1::WatchSessionResponse>;
 
-    async fn watch_session(
-        &self,
-        request: Request<v1::WatchSessionRequest>,
-    ) -> Result<Response<Self::WatchSessionStream>, Status> {
+    async fn watch_session(&self, request: Request<v1::WatchSessionRequest>) -> MethodResult<Self::WatchSessionStream> {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let session = session(&request.into_inner().session_id)?;

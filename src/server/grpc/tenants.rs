@@ -5,13 +5,17 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
+    MethodResult,
     decode::{DecodeResult, between, note, page_size, wrong},
     identity,
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
     time::timestamp,
 };
-use crate::gate::{Identities, TenantChange};
+use crate::{
+    gate::{Identities, TenantChange},
+    grpc::ToWire,
+};
 use callgate_core::domain::{
     audit::Actor,
     identity::Role,
@@ -65,12 +69,7 @@ fn encoded(tenant: &Tenant) -> v1::Tenant {
     v1::Tenant {
         name: tenant.name.clone(),
         tenant_id: tenant.id.0,
-        state: match tenant.state {
-            TenantState::Active => v1::TenantState::Active,
-            TenantState::Suspended => v1::TenantState::Suspended,
-            TenantState::Deleted => v1::TenantState::Deleted,
-        }
-        .into(),
+        state: tenant.state.to_wire().into(),
         state_time: Some(timestamp(*since)),
         state_by: by.clone(),
         state_reason: reason.clone(),
@@ -113,10 +112,7 @@ fn terms(name: &str, given: Option<&v1::TenantRetention>) -> DecodeResult<Terms>
 
 #[tonic::async_trait]
 impl v1::tenant_service_server::TenantService for TenantService {
-    async fn create_tenant(
-        &self,
-        request: Request<v1::CreateTenantRequest>,
-    ) -> Result<Response<v1::CreateTenantResponse>, Status> {
+    async fn create_tenant(&self, request: Request<v1::CreateTenantRequest>) -> MethodResult<v1::CreateTenantResponse> {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -126,10 +122,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
         Ok(Response::new(v1::CreateTenantResponse { tenant: Some(tenant) }))
     }
 
-    async fn list_tenants(
-        &self,
-        request: Request<v1::ListTenantsRequest>,
-    ) -> Result<Response<v1::ListTenantsResponse>, Status> {
+    async fn list_tenants(&self, request: Request<v1::ListTenantsRequest>) -> MethodResult<v1::ListTenantsResponse> {
         of_the_plane(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
@@ -145,7 +138,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
     async fn set_tenant_quotas(
         &self,
         request: Request<v1::SetTenantQuotasRequest>,
-    ) -> Result<Response<v1::SetTenantQuotasResponse>, Status> {
+    ) -> MethodResult<v1::SetTenantQuotasResponse> {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -158,7 +151,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
     async fn set_tenant_retention(
         &self,
         request: Request<v1::SetTenantRetentionRequest>,
-    ) -> Result<Response<v1::SetTenantRetentionResponse>, Status> {
+    ) -> MethodResult<v1::SetTenantRetentionResponse> {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -171,7 +164,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
     async fn suspend_tenant(
         &self,
         request: Request<v1::SuspendTenantRequest>,
-    ) -> Result<Response<v1::SuspendTenantResponse>, Status> {
+    ) -> MethodResult<v1::SuspendTenantResponse> {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -179,10 +172,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
         Ok(Response::new(v1::SuspendTenantResponse { tenant: Some(tenant) }))
     }
 
-    async fn resume_tenant(
-        &self,
-        request: Request<v1::ResumeTenantRequest>,
-    ) -> Result<Response<v1::ResumeTenantResponse>, Status> {
+    async fn resume_tenant(&self, request: Request<v1::ResumeTenantRequest>) -> MethodResult<v1::ResumeTenantResponse> {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
@@ -190,10 +180,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
         Ok(Response::new(v1::ResumeTenantResponse { tenant: Some(tenant) }))
     }
 
-    async fn delete_tenant(
-        &self,
-        request: Request<v1::DeleteTenantRequest>,
-    ) -> Result<Response<v1::DeleteTenantResponse>, Status> {
+    async fn delete_tenant(&self, request: Request<v1::DeleteTenantRequest>) -> MethodResult<v1::DeleteTenantResponse> {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();

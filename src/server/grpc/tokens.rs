@@ -3,18 +3,23 @@
 use std::sync::Arc;
 
 use tonic::{
-    Request, Response, Status,
+    Request, Response,
     service::{Interceptor, interceptor::InterceptedService},
 };
 
 use super::{
+    MethodResult,
     decode::{DecodeResult, page_size, required_text, wrong},
     identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX},
     page, service, status,
     time::{span, timestamp},
 };
-use crate::{auth::file::who, gate::Identities};
+use crate::{
+    auth::file::who,
+    gate::Identities,
+    grpc::{FromWire, ToWire},
+};
 use callgate_core::domain::{
     identity::{MappedIdentity, Role},
     ids::TenantId,
@@ -55,7 +60,7 @@ fn encoded(token: StoredToken) -> v1::Token {
     v1::Token {
         token_id: token.id,
         name,
-        roles: roles.into_iter().map(|role| role_code(role).into()).collect(),
+        roles: roles.into_iter().map(|role| role.to_wire().into()).collect(),
         groups,
         agent_pattern: agents.as_ref().map(|agents| Pattern::as_str(agents).to_owned()).unwrap_or_default(),
         any_session,
@@ -67,19 +72,9 @@ fn encoded(token: StoredToken) -> v1::Token {
     }
 }
 
-pub(super) fn role_code(role: Role) -> v1::Role {
-    match role {
-        Role::Agent => v1::Role::Agent,
-        Role::Approver => v1::Role::Approver,
-        Role::Operator => v1::Role::Operator,
-        Role::Analyst => v1::Role::Analyst,
-        Role::Admin => v1::Role::Admin,
-    }
-}
-
 fn roles(codes: &[i32]) -> DecodeResult<Vec<String>> {
     let role = |code: &i32| {
-        let known = Role::ALL.into_iter().find(|role| i32::from(role_code(*role)) == *code);
+        let known = v1::Role::try_from(*code).ok().and_then(|role| Role::from_wire(role).ok());
         known.map_or_else(
             || wrong("roles", format!("has {code}, which is no role")),
             |role| Ok(role.as_str().to_owned()),
@@ -101,10 +96,7 @@ fn ttl(field: &str, given: Option<&prost_types::Duration>) -> DecodeResult<Optio
 
 #[tonic::async_trait]
 impl v1::token_service_server::TokenService for TokenService {
-    async fn create_token(
-        &self,
-        request: Request<v1::CreateTokenRequest>,
-    ) -> Result<Response<v1::CreateTokenResponse>, Status> {
+    async fn create_token(&self, request: Request<v1::CreateTokenRequest>) -> MethodResult<v1::CreateTokenResponse> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let message = request.into_inner();
         let (is, ttl_ms) = (creation(&message)?, ttl("ttl", message.ttl.as_ref())?);
@@ -115,10 +107,7 @@ impl v1::token_service_server::TokenService for TokenService {
         Ok(Response::new(v1::CreateTokenResponse { token: Some(encoded(token)), secret }))
     }
 
-    async fn list_tokens(
-        &self,
-        request: Request<v1::ListTokensRequest>,
-    ) -> Result<Response<v1::ListTokensResponse>, Status> {
+    async fn list_tokens(&self, request: Request<v1::ListTokensRequest>) -> MethodResult<v1::ListTokensResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
@@ -128,20 +117,14 @@ impl v1::token_service_server::TokenService for TokenService {
         Ok(Response::new(v1::ListTokensResponse { tokens: tokens.into_iter().map(encoded).collect(), next_page_token }))
     }
 
-    async fn revoke_token(
-        &self,
-        request: Request<v1::RevokeTokenRequest>,
-    ) -> Result<Response<v1::RevokeTokenResponse>, Status> {
+    async fn revoke_token(&self, request: Request<v1::RevokeTokenRequest>) -> MethodResult<v1::RevokeTokenResponse> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let id = required_text("token_id", &request.get_ref().token_id)?;
         let token = service::within(Box::pin(self.identities.revoke_token(tenant, &id, &by))).await?;
         Ok(Response::new(v1::RevokeTokenResponse { token: Some(encoded(token)) }))
     }
 
-    async fn rotate_token(
-        &self,
-        request: Request<v1::RotateTokenRequest>,
-    ) -> Result<Response<v1::RotateTokenResponse>, Status> {
+    async fn rotate_token(&self, request: Request<v1::RotateTokenRequest>) -> MethodResult<v1::RotateTokenResponse> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let message = request.into_inner();
         let id = required_text("token_id", &message.token_id)?;

@@ -233,8 +233,7 @@ impl Detail {
             }
             "compacted" => Control::Compacted,
             "outcome_settled" => {
-                let status = self.status.ok_or_else(lacks)?;
-                let status = OutcomeStatus::ALL.into_iter().find(|known| known.as_str() == status).ok_or_else(lacks)?;
+                let status = self.status.and_then(|status| OutcomeStatus::from_name(&status)).ok_or_else(lacks)?;
                 Control::OutcomeSettled { call_id: name(CallId::parse, &self.call_id.ok_or_else(lacks)?)?, status }
             }
             "granted" => Control::Granted(Grant {
@@ -248,8 +247,7 @@ impl Detail {
             "revoked" => match self.dimension {
                 None => Control::Revoked { id: id? },
                 Some(dimension) => {
-                    let is_it = |known: &Dimension| known.as_str() == dimension;
-                    let dimension = Dimension::ALL.into_iter().find(is_it).ok_or_else(lacks)?;
+                    let dimension = Dimension::from_name(&dimension).ok_or_else(lacks)?;
                     Control::BudgetRaised(Raise { run: self.run, dimension, extra: self.extra.ok_or_else(lacks)? })
                 }
             },

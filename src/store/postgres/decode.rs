@@ -4,26 +4,20 @@ use std::sync::Arc;
 
 use sqlx::{Decode, Postgres, Row as _, Type, postgres::PgRow};
 
-use super::{
-    findings, follow_up, marks,
-    row::{approval, permit},
-    sealed::{self, Opener},
-};
+use super::row::{big, code, int};
 use crate::error::StoreError;
 use callgate_core::domain::{
     budget::{BudgetScope, Dimension, Usage},
+    call::{Approval, ApprovalStatus, Permit},
     calls::SessionStatus,
     effect::{DuplicateScope, Effect, EffectKind, Resource},
-    event::{JudgmentEvent, SettledEvent},
     failure::FailureKind,
     finding::{Decision, Level},
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest, WitnessDigest},
     ids::{AgentId, CallId, RunId, SessionId, ToolName},
-    ledger::{LedgerRow, LedgerState},
+    ledger::LedgerState,
     outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{Circumstances, DecidedBy, FollowUpKind, ToolState},
-    reason::Reason,
-    similarity::ArgumentShape,
     time::Timestamp,
     whole::FullText,
 };
@@ -63,6 +57,8 @@ pub(super) trait ColumnValue: Sized {
     type Stored<'r>: Decode<'r, Postgres> + Type<Postgres>;
 
     fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self>;
+
+    fn stored(&self) -> Self::Stored<'_>;
 }
 
 /// The noun in a column; none for null, where it is an option.
@@ -76,30 +72,45 @@ impl<T: ColumnValue> ColumnValue for Option<T> {
     fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
         stored.map(T::from_stored).transpose()
     }
+
+    fn stored(&self) -> Self::Stored<'_> {
+        self.as_ref().map(T::stored)
+    }
 }
 
 macro_rules! column_values {
-    ($(($($noun:ty),+): $stored:ty => $from_stored:expr,)+) => {$($(
+    ($(($($noun:ty),+): $column:ty, $from_stored:expr, $stored:expr;)+) => {$($(
         impl ColumnValue for $noun {
-            type Stored<'r> = $stored;
+            type Stored<'r> = $column;
 
             fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
                 let from_stored: fn(Self::Stored<'_>) -> LoadedRow<Self> = $from_stored;
                 from_stored(stored)
+            }
+
+            fn stored(&self) -> Self::Stored<'_> {
+                let stored: fn(&Self) -> Self::Stored<'_> = $stored;
+                stored(self)
             }
         }
     )+)+};
 }
 
 column_values! {
-    (Timestamp): i64 => |ms| Ok(Self::from_millis(ms)),
-    (u32): i32 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
-    (u64): i64 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
-    (AgentId, CallId, RunId, SessionId, ToolName): &'r str => |text| name(Self::parse, text),
-    (ArgsDigest, Fingerprint, ResultDigest, WitnessDigest): &'r [u8] => |bytes| hash(bytes).map(Self),
-    (Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState, OutcomeStatus, BudgetScope,
-     DuplicateScope, SessionStatus, ToolState): i16 => |code| member(&Self::ALL, code),
-    (Guard, Level, Repeat): i16 => |code| member(&Self::ALL, code - 1),
+    // Null, meaning false, in columns that rows of earlier builds do not have.
+    (bool): Option<bool>, |flag| Ok(flag.unwrap_or(false)), |flag| Some(*flag);
+    (String): &'r str, |text| Ok(text.to_owned()), |text| text.as_str();
+    (Arc<str>): &'r str, |text| Ok(text.into()), |text| text.as_ref();
+    (Timestamp): i64, |ms| Ok(Self::from_millis(ms)), |at| at.as_millis();
+    (u32): i32, |stored| Self::try_from(stored).map_err(|_| corrupt("a negative count")), |count| int(*count);
+    (u64): i64, |stored| Self::try_from(stored).map_err(|_| corrupt("a negative count")), |count| big(*count);
+    (AgentId, CallId, RunId, SessionId, ToolName): &'r str, |text| name(Self::parse, text), |name| name.as_str();
+    (ArgsDigest, Fingerprint, ResultDigest, WitnessDigest): &'r [u8], |bytes| hash(bytes).map(Self), |hash| &hash.0[..];
+    (Basis, Confidence, Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState,
+     OutcomeStatus, BudgetScope, DuplicateScope, SessionStatus, ToolState): i16,
+        |stored| member(&Self::ALL, stored), |member| code(&Self::ALL, member);
+    // 0 is none.
+    (Guard, Level, Repeat): i16, |stored| member(&Self::ALL, stored - 1), |member| code(&Self::ALL, member) + 1;
 }
 
 /// From columns with this prefix.
@@ -118,121 +129,42 @@ pub(super) fn effect(row: &PgRow) -> LoadedRow<Effect> {
     Ok(Effect {
         kind: decode(row, "effect")?,
         resource: row.try_get::<Option<String>, _>("resource")?.map(Resource::new),
-        once: row.try_get("once")?,
-        idempotent: row.try_get("idempotent")?,
-        key_honoured: row.try_get("key_honoured")?,
-        repeatable: row.try_get("repeatable")?,
-        in_steps: row.try_get("in_steps")?,
+        once: decode(row, "once")?,
+        idempotent: decode(row, "idempotent")?,
+        key_honoured: decode(row, "key_honoured")?,
+        repeatable: decode(row, "repeatable")?,
+        in_steps: decode(row, "in_steps")?,
         share: decode(row, "share")?,
     })
 }
 
-pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<JudgmentEvent> {
-    let (seq, at) = (count(row, "seq")?, at(row, "at_ms")?);
-    let session: &str = row.try_get("session_id")?;
-    let findings = findings::read(row.try_get("findings")?, opener, session, seq)?;
-    let text = |column: &str| row.try_get::<Option<String>, _>(column);
-    let open = |text| opener.maybe(sealed::ARGUMENTS, session, seq, text);
-    let arguments = open(text("arguments")?)?;
-    let looks = match (text("looks")?, &arguments) {
-        (Some(_), Some(arguments)) => Some(ArgumentShape::of(arguments)),
-        (looks, _) => open(looks)?.as_deref().map(ArgumentShape::of),
-    };
-    let mut effect = effect(row)?;
-    effect.resource = opener.resource(session, seq, effect.resource.take())?;
-    let policy: Arc<str> = row.try_get::<String, _>("policy_version")?.into();
-    Ok(JudgmentEvent {
-        seq,
-        at,
-        session: name(SessionId::parse, session)?,
-        parent: decode(row, "parent_id")?,
-        depth: decode(row, "depth")?,
-        run: decode(row, "run_id")?,
-        run_from: count(row, "run_from")?,
-        user: None,
-        host: None,
-        agent: decode(row, "agent_id")?,
-        call_id: decode(row, "call_id")?,
-        round: decode(row, "round")?,
-        batch: count(row, "batch")?,
-        tool: decode(row, "tool")?,
-        fingerprint: decode(row, "fingerprint")?,
-        args_digest: decode(row, "args_digest")?,
-        effect,
-        witness: decode(row, "witness")?,
-        decision: decode(row, "decision")?,
-        would: decode(row, "would")?,
-        reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
-        findings: findings.into(),
-        permit: permit(
-            row.try_get("attempt")?,
-            row.try_get("occurrence")?,
-            text("idempotency_key")?,
-            at,
-            seq,
-            row.try_get("lease_ms")?,
-            row.try_get("reserved_micros")?,
-        ),
-        approval: approval(text("approval_id")?, row.try_get("approval_ms")?, &policy, text("asked_by")?).map(Box::new),
-        uses: Vec::new(),
-        terminal: row.try_get("terminal")?,
-        waited: row.try_get("waited")?,
-        resumes: row.try_get("resumes")?,
-        coerced: Vec::new(),
-        self_corrections: Vec::new(),
-        follow_up: follow_up::read(row)?.map(Box::new),
-        usage: usage(row, "")?,
-        observed: row.try_get("observed")?,
-        policy,
-        shape: looks.map(Arc::new),
-        arguments: arguments.map(Into::into),
-        justification: None,
-    })
-}
-
-pub(super) fn settled(row: &PgRow, opener: &Opener) -> LoadedRow<SettledEvent> {
-    opener.settled(SettledEvent {
-        seq: count(row, "seq")?,
-        at: at(row, "at_ms")?,
-        session: decode(row, "session_id")?,
-        call_id: decode(row, "call_id")?,
-        permit_seq: count(row, "permit_seq")?,
-        status: decode(row, "status")?,
-        failure: decode(row, "failure")?,
-        error_signature: row.try_get("error_signature")?,
-        digest: decode(row, "digest")?,
-        witness: decode(row, "witness")?,
-        kept: row.try_get("kept")?,
-        marks: row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?.map(Arc::new),
-        news: row.try_get("news")?,
-        progress: row.try_get("progress")?,
-        advice: advice(row)?,
-        circumstances: circumstances(row)?,
-        follow_up_ok: row.try_get("follow_up_ok")?,
-        by_lease: row.try_get("by_lease")?,
+/// None for a refused call.
+pub(super) fn permit(row: &PgRow) -> LoadedRow<Option<Permit>> {
+    let Some(attempt) = decode(row, "attempt")? else { return Ok(None) };
+    Ok(Some(Permit {
+        attempt,
+        occurrence: decode(row, "occurrence")?,
+        idempotency_key: decode(row, "idempotency_key")?,
+        at: decode(row, "at_ms")?,
+        seq: decode(row, "seq")?,
         lease_until: decode(row, "lease_ms")?,
+        reserved_micros: decode(row, "reserved_micros")?,
         ledger_revision: 0,
-        usage: usage(row, "")?,
-        duration_ms: decode(row, "duration_ms")?,
-        is_complete: row.try_get("is_complete")?,
-        total_matches: decode(row, "total_matches")?,
-        progress_note: row.try_get("progress_note")?,
-        result: None,
-        result_bytes: decode(row, "result_bytes")?,
-        whole: whole(row)?,
-        gist: None,
-        error_line: row.try_get::<Option<String>, _>("error_line")?.map(Into::into),
-        effect_open: flag(row, "effect_open")?,
-        key_sent: flag(row, "key_sent")?,
-        inferred: flag(row, "inferred")?,
-        double_effect: flag(row, "double_effect")?,
-        error_message: None,
-    })
+    }))
 }
 
-/// A boolean column that is null, meaning false, in rows of earlier builds.
-pub(super) fn flag(row: &PgRow, column: &str) -> LoadedRow<bool> {
-    Ok(row.try_get::<Option<bool>, _>(column)?.unwrap_or(false))
+/// An approval request, as requested.
+pub(super) fn approval(row: &PgRow, policy: &Arc<str>) -> LoadedRow<Option<Approval>> {
+    let Some(id) = decode(row, "approval_id")? else { return Ok(None) };
+    Ok(Some(Approval {
+        id,
+        answer: ApprovalStatus::Pending,
+        expires_at: decode(row, "approval_ms")?,
+        policy: Arc::clone(policy),
+        reason: None,
+        asked_by: decode(row, "asked_by")?,
+        seconded_by: Vec::new(),
+    }))
 }
 
 /// Original size and digest of a truncated result.
@@ -242,7 +174,7 @@ pub(super) fn whole(row: &PgRow) -> LoadedRow<Option<FullText>> {
     sha256.map(whole).transpose()
 }
 
-fn circumstances(row: &PgRow) -> LoadedRow<Option<Circumstances>> {
+pub(super) fn circumstances(row: &PgRow) -> LoadedRow<Option<Circumstances>> {
     let Some(tool) = decode(row, "tool_state")? else { return Ok(None) };
     Ok(Some(Circumstances {
         tool,
@@ -256,7 +188,6 @@ pub(super) fn advice(row: &PgRow) -> LoadedRow<Option<Advice>> {
     let Some(retryable) = row.try_get::<Option<bool>, _>("retryable")? else {
         return Ok(None);
     };
-    let confidence: Option<i16> = row.try_get("confidence")?;
     Ok(Some(Advice {
         retryable,
         retry_after_ms: count(row, "retry_after_ms")?,
@@ -266,41 +197,13 @@ pub(super) fn advice(row: &PgRow) -> LoadedRow<Option<Advice>> {
             row.try_get::<Option<f64>, _>("p_low")?.unwrap_or(0.0),
             row.try_get::<Option<f64>, _>("p_high")?.unwrap_or(1.0),
         ),
-        confidence: match confidence {
-            Some(2) => Confidence::High,
-            Some(1) => Confidence::Medium,
-            _ => Confidence::Low,
-        },
-        basis: member(&Basis::ALL, row.try_get::<Option<i16>, _>("basis")?.unwrap_or(0))?,
+        confidence: decode::<Option<_>>(row, "confidence")?.unwrap_or(Confidence::Low),
+        basis: decode::<Option<_>>(row, "basis")?.unwrap_or(Basis::Prior),
         trials: row.try_get::<Option<f64>, _>("trials")?.unwrap_or(0.0),
         as_of: decode(row, "as_of_ms")?,
-        probe: row.try_get::<Option<bool>, _>("probe")?.unwrap_or(false),
+        probe: decode(row, "probe")?,
         guard: decode(row, "guard")?,
         // Advice that was stored before the column existed advises no repetition.
         repeat: decode::<Option<_>>(row, "repeat")?.unwrap_or(Repeat::Never),
     }))
-}
-
-/// A row of the ledger.
-pub(super) fn ledger(row: &PgRow) -> LoadedRow<LedgerRow> {
-    Ok(LedgerRow {
-        revision: count(row, "revision")?,
-        state: decode(row, "state")?,
-        root: decode(row, "root_id")?,
-        session: decode(row, "session_id")?,
-        call_id: decode(row, "call_id")?,
-        fingerprint: decode(row, "fingerprint")?,
-        seq: count(row, "seq")?,
-        occurrence: count(row, "occurrence")?,
-        attempt: decode(row, "attempt")?,
-        permitted_at: at(row, "permitted_ms")?,
-        lease_until: at(row, "lease_ms")?,
-        settled_at: decode(row, "settled_ms")?,
-        digest: decode(row, "digest")?,
-        retryable: row.try_get("retryable")?,
-        retry_after_ms: count(row, "retry_after_ms")?,
-        retries_remaining: decode(row, "retries_remaining")?,
-        guard: decode(row, "guard")?,
-        key_sent: flag(row, "key_sent")?,
-    })
 }

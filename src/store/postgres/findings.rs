@@ -106,9 +106,9 @@ impl StoredFinding {
         });
         Some(Finding {
             rule: self.rule.into(),
-            decision: Decision::ALL.into_iter().find(|d| d.as_str() == self.decision)?,
+            decision: Decision::from_name(&self.decision)?,
             reason: Reason::from_name(&self.reason)?,
-            level: self.level.and_then(|name| Level::ALL.into_iter().find(|level| level.as_str() == name)),
+            level: self.level.and_then(|name| Level::from_name(&name)),
             count: self.count,
             message: self.message,
             next_action: self.next_action,

@@ -12,7 +12,7 @@ pub(super) use self::totals::{controlled, open_calls, spent};
 use super::{
     codes::RUNNING,
     columns::{self, Column},
-    decode::{LoadedRow, at, corrupt, judged, settled},
+    decode::{LoadedRow, at, corrupt},
     look_up,
     maintain::{month, partition},
     row::{CallRow, OutcomeRow, big},
@@ -302,10 +302,10 @@ pub(super) fn events(rows: &TreeRows, opener: &Opener, whole: EventTexts) -> Loa
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
     let mut events = Vec::with_capacity(of(CALLS).len() + of(OUTCOMES).len());
     for row in of(CALLS) {
-        events.push((Event::Judged(Box::new(judged(row, opener)?)), row));
+        events.push((Event::Judged(Box::new(CallRow::read(row, opener)?)), row));
     }
     for row in of(OUTCOMES) {
-        events.push((Event::Settled(Box::new(settled(row, opener)?)), row));
+        events.push((Event::Settled(Box::new(opener.settled(OutcomeRow::read(row)?)?)), row));
     }
     events.iter_mut().try_for_each(|(event, row)| whole(event, row, opener))?;
     events.sort_by_key(|(event, _)| event.seq());

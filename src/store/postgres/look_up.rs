@@ -135,7 +135,7 @@ pub(super) async fn ledger(
         sqlx::query(AssertSqlSafe(LEDGER.clone() + &cut.bound("l", "$1"))).bind(shards).bind(tenants).bind(wanted);
     let mut ledger: Vec<LoadedRow<Option<LedgerRow>>> = keys.iter().map(|_| Ok(None)).collect();
     for row in rows.fetch_all(conn).await? {
-        ledger[place(&row)?] = decode::ledger(&row).map(Some);
+        ledger[place(&row)?] = LedgerRowOut::read(&row).map(Some);
     }
     Ok(ledger)
 }

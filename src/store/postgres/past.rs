@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     codes::{RUNNING, SUCCESS},
-    decode::{LoadedRow, at, count, decode, effect, flag, whole},
+    decode::{LoadedRow, at, count, decode, effect, whole},
     look_up, marks,
     sealed::{self, Opener},
 };
@@ -65,8 +65,8 @@ pub(super) async fn result(
     let result = result.bind(Shard::of(tenant, &root).0).bind(root.as_str());
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(Some(gone)) };
     Ok(Some(StoredResult {
-        is_gone: flag(&row, "is_gone")?,
-        is_inferred: flag(&row, "inferred")?,
+        is_gone: decode(&row, "is_gone")?,
+        is_inferred: decode(&row, "inferred")?,
         text: opener.maybe(sealed::RESULT, session.as_str(), count(&row, "seq")?, row.try_get("result")?)?,
         bytes: decode(&row, "result_bytes")?,
         whole: whole(&row)?,
@@ -148,9 +148,9 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<Option
         at: at(row, "settled_ms")?,
         // Of encrypted marks only the amount of information is readable here.
         is_act: made.is_some() || marks.is_some_and(|marks| marks.is_of_an_act()),
-        key_sent: flag(row, "key_sent")?,
-        is_inferred: flag(row, "inferred")?,
-        is_double: flag(row, "double_effect")?,
+        key_sent: decode(row, "key_sent")?,
+        is_inferred: decode(row, "inferred")?,
+        is_double: decode(row, "double_effect")?,
         gist: open(sealed::GIST, "gist")?.map(|says| SuccessSummary { made, says }),
         result_bytes: decode(row, "result_bytes")?,
         is_cut: row.try_get("is_cut")?,

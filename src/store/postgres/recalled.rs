@@ -4,9 +4,10 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
     columns,
-    decode::{LoadedRow, judged, settled},
+    decode::LoadedRow,
     load::{call_columns, outcome_columns, same},
     look_up,
+    row::{CallRow, OutcomeRow},
     sealed::Opener,
 };
 use callgate_core::domain::{
@@ -43,9 +44,9 @@ pub(super) async fn call(
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
     let outcomes = bound(outcomes).fetch_all(&mut *conn).await?;
-    let calls = calls.iter().map(|row| Ok(Event::Judged(Box::new(judged(row, opener)?))));
-    let outcomes = outcomes.iter().map(|row| Ok(Event::Settled(Box::new(settled(row, opener)?))));
-    let mut events: Vec<Event> = calls.chain(outcomes).collect::<LoadedRow<_>>()?;
+    let calls = calls.iter().map(|row| Ok(Event::Judged(Box::new(CallRow::read(row, opener)?))));
+    let settled = |row| Ok(Event::Settled(Box::new(opener.settled(OutcomeRow::read(row)?)?)));
+    let mut events: Vec<Event> = calls.chain(outcomes.iter().map(settled)).collect::<LoadedRow<_>>()?;
     events.sort_by_key(Event::seq);
     Ok(events)
 }

@@ -2,26 +2,30 @@
 
 use std::sync::Arc;
 
+use sqlx::Row as _;
+
 use super::{
     append::{dimension, encode::rows},
     columns::{BOOL, BYTEA, ColumnKind, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, TEXT},
     controls,
+    decode::{self, ColumnValue as _, decode},
     findings::{self, StoredFinding},
     follow_up, marks,
+    sealed::{self, Opener},
 };
 use callgate_core::domain::{
     budget::CounterKey,
-    call::{Approval, ApprovalStatus, Permit},
-    effect::{DuplicateScope, EffectKind, Resource},
+    effect::Resource,
     event::{Append, Event, JudgmentEvent, SettledEvent},
     failure::FailureKind,
-    finding::{Decision, Level},
-    ids::{AgentId, HostName, RunId, SessionId, TenantId, UserId},
+    finding::Decision,
+    fingerprint::{ArgsDigest, Fingerprint, ResultDigest, WitnessDigest},
+    ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, UserId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
-    outcome::{Advice, Basis, Guard, OutcomeStatus, Repeat},
-    profile::ToolState,
+    outcome::{Advice, Guard, OutcomeStatus},
     reason::Reason,
     shard::Shard,
+    similarity::ArgumentShape,
     time::Timestamp,
 };
 
@@ -70,28 +74,28 @@ rows! {
         shard: i16 = append.shard().0 => INT2,
         tenant_id: i64 = append.tenant.0 => INT8,
         epoch: i32 = append.epoch => DAY,
-        session_id: &'a str = event.session.as_str() => TEXT,
-        seq: i64 = big(event.seq) => INT8,
+        session_id of event.session: SessionId => TEXT,
+        seq of event.seq: u64 => INT8,
         root_id: &'a str = append.root.as_str() => TEXT,
-        call_id: &'a str = event.call_id.as_str() => TEXT,
-        round: i32 = int(event.round) => INT4,
-        at_ms: i64 = event.at.as_millis() => ColumnKind::time("at"),
-        run_id: Option<&'a str> = event.run.as_ref().map(RunId::as_str) => TEXT,
-        run_from: i64 = big(event.run_from) => INT8,
-        batch: i64 = big(event.batch) => INT8,
-        agent_id: Option<&'a str> = event.agent.as_ref().map(AgentId::as_str) => TEXT,
-        tool: &'a str = event.tool.as_str() => TEXT,
-        fingerprint: &'a [u8] = &event.fingerprint.0 => BYTEA,
-        args_digest: &'a [u8] = &event.args_digest.0 => BYTEA,
-        effect: i16 = code(&EffectKind::ALL, &event.effect.kind) => INT2,
+        call_id of event.call_id: CallId => TEXT,
+        round of event.round: u32 => INT4,
+        at_ms of event.at: Timestamp => ColumnKind::time("at"),
+        run_id of event.run: Option<RunId> => TEXT,
+        run_from of event.run_from: u64 => INT8,
+        batch of event.batch: u64 => INT8,
+        agent_id of event.agent: Option<AgentId> => TEXT,
+        tool of event.tool: ToolName => TEXT,
+        fingerprint of event.fingerprint: Fingerprint => BYTEA,
+        args_digest of event.args_digest: ArgsDigest => BYTEA,
+        effect: i16 = event.effect.kind.stored() => INT2,
         resource: Option<&'a str> = event.effect.resource.as_ref().map(Resource::as_str) => TEXT.sealed(),
         once: bool = event.effect.once => BOOL,
         idempotent: bool = event.effect.idempotent => BOOL,
-        decision: i16 = code(&Decision::ALL, &event.decision) => INT2,
-        would: i16 = code(&Decision::ALL, &event.would) => INT2,
+        decision of event.decision: Decision => INT2,
+        would of event.would: Decision => INT2,
         rule: Option<&'a str> = winner.map(|finding| &*finding.rule) => TEXT.rare(),
         reason: Option<&'a str> = event.reason.map(Reason::as_str) => TEXT.rare(),
-        level: Option<i16> = level.map(|level| code(&Level::ALL, &level) + 1) => INT2.rare(),
+        level: Option<i16> = level.stored() => INT2.rare(),
         findings: Option<String> =
             (!findings.is_empty()).then(|| serde_json::to_string(&findings).unwrap_or_default())
                 => JSON.rare().sealed(),
@@ -109,27 +113,59 @@ rows! {
         cache_read_tokens: Option<i64> = unless_zero(event.usage.cache_read_tokens) => INT8.rare(),
         cache_write_tokens: Option<i64> = unless_zero(event.usage.cache_write_tokens) => INT8.rare(),
         cost_micros: Option<i64> = unless_zero(event.usage.cost_micros) => INT8,
-        observed: bool = event.observed => BOOL,
+        observed of event.observed: bool => BOOL,
         policy_version: &'a str = &event.policy => TEXT,
         arguments: Option<&'a str> = event.arguments.as_deref() => TEXT.sealed(),
         justification: Option<&'a str> = event.justification.as_deref() => TEXT.rare().sealed(),
         follow_up: Option<String> = event.follow_up.as_deref().map(follow_up::json) => FOLLOW_UP.rare(),
         uses: Option<String> = controls::uses_json(&event.uses) => JSON.rare(),
-        terminal: bool = event.terminal => BOOL,
-        waited: bool = event.waited => BOOL,
-        share: i16 = code(&DuplicateScope::ALL, &event.effect.share) => INT2,
+        terminal of event.terminal: bool => BOOL,
+        waited of event.waited: bool => BOOL,
+        share: i16 = event.effect.share.stored() => INT2,
         coerced: Option<String> =
             (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default())
                 => JSON.rare(),
         self_corrections: Option<String> = findings::self_corrections_json(&event.self_corrections) => JSON.rare(),
-        resumes: bool = event.resumes => BOOL,
+        resumes of event.resumes: bool => BOOL,
         key_honoured: bool = event.effect.key_honoured => BOOL,
         repeatable: bool = event.effect.repeatable => BOOL,
         user_id: Option<&'a str> = event.user.as_ref().map(UserId::as_str) => TEXT,
         in_steps: bool = event.effect.in_steps => BOOL,
         trace_id: Option<&'a [u8]> = append.trace.as_ref().map(|trace| &trace.0[..]) => BYTEA,
         host: Option<&'a str> = event.host.as_ref().map(HostName::as_str) => TEXT.rare(),
-        witness: Option<&'a [u8]> = event.witness.as_ref().map(|witness| &witness.0[..]) => BYTEA.rare(),
+        witness of event.witness: Option<WitnessDigest> => BYTEA.rare(),
+    } reads JudgmentEvent(from, opener: &Opener) {
+        let (seq, session): (u64, &str) = (decode(from, "seq")?, from.try_get("session_id")?);
+        let text = |column: &str| from.try_get::<Option<String>, _>(column);
+        let open = |text| opener.maybe(sealed::ARGUMENTS, session, seq, text);
+        let findings = findings::read(from.try_get("findings")?, opener, session, seq)?;
+        let arguments = open(text("arguments")?)?;
+        let looks = match (text("looks")?, &arguments) {
+            (Some(_), Some(arguments)) => Some(ArgumentShape::of(arguments)),
+            (looks, _) => open(looks)?.as_deref().map(ArgumentShape::of),
+        };
+        let mut effect = decode::effect(from)?;
+        effect.resource = opener.resource(session, seq, effect.resource.take())?;
+        let policy: Arc<str> = decode(from, "policy_version")?;
+    } {
+        parent: decode(from, "parent_id")?,
+        depth: decode(from, "depth")?,
+        user: None,
+        host: None,
+        effect,
+        reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
+        findings: findings.into(),
+        permit: decode::permit(from)?,
+        approval: decode::approval(from, &policy)?.map(Box::new),
+        uses: Vec::new(),
+        coerced: Vec::new(),
+        self_corrections: Vec::new(),
+        follow_up: follow_up::read(from)?.map(Box::new),
+        usage: decode::usage(from, "")?,
+        policy,
+        shape: looks.map(Arc::new),
+        arguments: arguments.map(Into::into),
+        justification: None,
     }
 }
 
@@ -142,65 +178,76 @@ rows! {
         shard: i16 = append.shard().0 => INT2,
         tenant_id: i64 = append.tenant.0 => INT8,
         epoch: i32 = append.epoch => DAY,
-        session_id: &'a str = event.session.as_str() => TEXT,
-        permit_seq: i64 = big(event.permit_seq) => INT8,
-        seq: i64 = big(event.seq) => INT8,
+        session_id of event.session: SessionId => TEXT,
+        permit_seq of event.permit_seq: u64 => INT8,
+        seq of event.seq: u64 => INT8,
         root_id: &'a str = append.root.as_str() => TEXT,
-        call_id: &'a str = event.call_id.as_str() => TEXT,
-        at_ms: i64 = event.at.as_millis() => ColumnKind::time("at"),
-        status: i16 = code(&OutcomeStatus::ALL, &event.status) => INT2,
-        failure: Option<i16> = event.failure.map(|kind| code(&FailureKind::ALL, &kind)) => INT2.rare(),
-        error_signature: Option<&'a str> = event.error_signature.as_deref() => TEXT.rare().sealed(),
-        digest: Option<&'a [u8]> = event.digest.as_ref().map(|digest| &digest.0[..]) => BYTEA,
-        progress: bool = event.progress => BOOL,
+        call_id of event.call_id: CallId => TEXT,
+        at_ms of event.at: Timestamp => ColumnKind::time("at"),
+        status of event.status: OutcomeStatus => INT2,
+        failure of event.failure: Option<FailureKind> => INT2.rare(),
+        error_signature of event.error_signature: Option<String> => TEXT.rare().sealed(),
+        digest of event.digest: Option<ResultDigest> => BYTEA,
+        progress of event.progress: bool => BOOL,
         retryable: Option<bool> = advice.map(|advice| advice.retryable) => BOOL.rare(),
         retry_after_ms: Option<i64> = advice.map(|advice| big(advice.retry_after_ms)) => INT8.rare(),
         retries_remaining: Option<i32> = advice.map(|advice| int(advice.max_retries_remaining)) => INT4.rare(),
         p_success: Option<f64> = advice.map(|advice| advice.p_success) => FLOAT8.rare(),
         p_low: Option<f64> = advice.map(|advice| advice.interval.0) => FLOAT8.rare(),
         p_high: Option<f64> = advice.map(|advice| advice.interval.1) => FLOAT8.rare(),
-        confidence: Option<i16> = advice.map(|advice| advice.confidence as i16) => INT2.rare(),
-        basis: Option<i16> = advice.map(|advice| code(&Basis::ALL, &advice.basis)) => INT2.rare(),
-        guard: Option<i16> =
-            advice.and_then(|advice| advice.guard).map(|guard| code(&Guard::ALL, &guard) + 1) => INT2.rare(),
-        lease_ms: Option<i64> = event.lease_until.map(Timestamp::as_millis) => ColumnKind::time("lease_until").rare(),
-        by_lease: bool = event.by_lease => BOOL,
+        confidence: Option<i16> = advice.map(|advice| advice.confidence.stored()) => INT2.rare(),
+        basis: Option<i16> = advice.map(|advice| advice.basis.stored()) => INT2.rare(),
+        guard: Option<i16> = advice.and_then(|advice| advice.guard.stored()) => INT2.rare(),
+        lease_ms of event.lease_until: Option<Timestamp> => ColumnKind::time("lease_until").rare(),
+        by_lease of event.by_lease: bool => BOOL,
         input_tokens: Option<i64> = unless_zero(event.usage.input_tokens) => INT8,
         output_tokens: Option<i64> = unless_zero(event.usage.output_tokens) => INT8,
         cache_read_tokens: Option<i64> = unless_zero(event.usage.cache_read_tokens) => INT8.rare(),
         cache_write_tokens: Option<i64> = unless_zero(event.usage.cache_write_tokens) => INT8.rare(),
         cost_micros: Option<i64> = unless_zero(event.usage.cost_micros) => INT8,
-        duration_ms: Option<i64> = event.duration_ms.map(big) => INT8,
-        is_complete: Option<bool> = event.is_complete => BOOL,
-        total_matches: Option<i64> = event.total_matches.map(big) => INT8,
-        progress_note: Option<&'a str> = event.progress_note.as_deref() => TEXT.rare().sealed(),
+        duration_ms of event.duration_ms: Option<u64> => INT8,
+        is_complete of event.is_complete: Option<bool> => BOOL,
+        total_matches of event.total_matches: Option<u64> => INT8,
+        progress_note of event.progress_note: Option<String> => TEXT.rare().sealed(),
         result: Option<&'a str> = event.result.as_deref() => TEXT.sealed(),
-        result_bytes: Option<i64> = event.result_bytes.map(big) => INT8,
+        result_bytes of event.result_bytes: Option<u64> => INT8,
         error_message: Option<&'a str> = event.error_message.as_deref() => TEXT.rare().sealed(),
-        follow_up_ok: Option<bool> = event.follow_up_ok => BOOL.rare(),
+        follow_up_ok of event.follow_up_ok: Option<bool> => BOOL.rare(),
         trials: Option<f64> = advice.map(|advice| advice.trials) => FLOAT8.rare(),
         as_of_ms: Option<i64> =
             advice.and_then(|advice| advice.as_of).map(Timestamp::as_millis) => ColumnKind::time("as_of").rare(),
         probe: Option<bool> = advice.map(|advice| advice.probe) => BOOL.rare(),
-        tool_state: Option<i16> = circumstances.map(|then| code(&ToolState::ALL, &then.tool)) => INT2.rare(),
+        tool_state: Option<i16> = circumstances.map(|then| then.tool.stored()) => INT2.rare(),
         failure_share: Option<f32> = circumstances.map(|then| then.failure_share) => FLOAT4.rare(),
         failures: Option<i32> = circumstances.map(|then| int(then.failures)) => INT4.rare(),
         failing_ms: Option<i64> = circumstances.map(|then| big(then.failing_ms)) => INT8.rare(),
-        kept: bool = event.kept => BOOL,
+        kept of event.kept: bool => BOOL,
         marks: Option<String> = event.marks.as_deref().map(marks::json) => JSON.sealed(),
-        news: bool = event.news => BOOL,
+        news of event.news: bool => BOOL,
         gist: Option<&'a str> = event.gist.as_ref().map(|gist| gist.says.as_str()) => TEXT.sealed(),
         made: Option<&'a str> = event.gist.as_ref().and_then(|gist| gist.made.as_deref()) => TEXT.rare().sealed(),
-        error_line: Option<&'a str> = event.error_line.as_deref() => TEXT.rare().sealed(),
+        error_line of event.error_line: Option<Arc<str>> => TEXT.rare().sealed(),
         whole_bytes: Option<i64> = event.whole.map(|whole| big(whole.bytes)) => INT8.rare(),
         whole_sha256: Option<&'a [u8]> = event.whole.as_ref().map(|whole| &whole.sha256[..]) => BYTEA.rare(),
         trace_id: Option<&'a [u8]> = append.trace.as_ref().map(|trace| &trace.0[..]) => BYTEA,
-        effect_open: bool = event.effect_open => BOOL,
-        repeat: Option<i16> = advice.map(|advice| code(&Repeat::ALL, &advice.repeat) + 1) => INT2.rare(),
-        witness: Option<&'a [u8]> = event.witness.as_ref().map(|witness| &witness.0[..]) => BYTEA.rare(),
-        key_sent: bool = event.key_sent => BOOL,
-        inferred: bool = event.inferred => BOOL,
-        double_effect: bool = event.double_effect => BOOL,
+        effect_open of event.effect_open: bool => BOOL,
+        repeat: Option<i16> = advice.map(|advice| advice.repeat.stored()) => INT2.rare(),
+        witness of event.witness: Option<WitnessDigest> => BYTEA.rare(),
+        key_sent of event.key_sent: bool => BOOL,
+        inferred of event.inferred: bool => BOOL,
+        double_effect of event.double_effect: bool => BOOL,
+    } reads SettledEvent(from) {
+        let marks: Option<String> = from.try_get("marks")?;
+    } {
+        marks: marks.as_deref().map(marks::read).transpose()?.map(Arc::new),
+        advice: decode::advice(from)?,
+        circumstances: decode::circumstances(from)?,
+        ledger_revision: 0,
+        usage: decode::usage(from, "")?,
+        result: None,
+        whole: decode::whole(from)?,
+        gist: None,
+        error_message: None,
     }
 }
 
@@ -213,24 +260,26 @@ rows! {
         tenant_id: i64 = append.tenant.0 => INT8,
         ledger_key: &'a [u8] = &change.key.0 => BYTEA,
         expected: i64 = big(change.expected) => INT8.only_sent(),
-        state: i16 = code(&LedgerState::ALL, &row.state) => INT2,
-        root_id: &'a str = row.root.as_str() => TEXT,
-        session_id: &'a str = row.session.as_str() => TEXT,
-        call_id: &'a str = row.call_id.as_str() => TEXT,
+        state of row.state: LedgerState => INT2,
+        root_id of row.root: SessionId => TEXT,
+        session_id of row.session: SessionId => TEXT,
+        call_id of row.call_id: CallId => TEXT,
         epoch: i32 = append.epoch => DAY,
-        fingerprint: &'a [u8] = &row.fingerprint.0 => BYTEA,
-        seq: i64 = big(row.seq) => INT8,
-        occurrence: i64 = big(row.occurrence) => INT8,
-        attempt: i32 = int(row.attempt) => INT4,
-        permitted_ms: i64 = row.permitted_at.as_millis() => ColumnKind::time("permitted_at"),
-        lease_ms: i64 = row.lease_until.as_millis() => ColumnKind::time("lease_until"),
-        settled_ms: Option<i64> = row.settled_at.map(Timestamp::as_millis) => ColumnKind::time("settled_at"),
-        digest: Option<&'a [u8]> = row.digest.as_ref().map(|digest| &digest.0[..]) => BYTEA,
-        retryable: bool = row.retryable => BOOL,
-        retry_after_ms: i64 = big(row.retry_after_ms) => INT8,
-        retries_remaining: i32 = int(row.retries_remaining) => INT4,
-        guard: Option<i16> = row.guard.map(|guard| code(&Guard::ALL, &guard) + 1) => INT2,
-        key_sent: bool = row.key_sent => BOOL,
+        fingerprint of row.fingerprint: Fingerprint => BYTEA,
+        seq of row.seq: u64 => INT8,
+        occurrence of row.occurrence: u64 => INT8,
+        attempt of row.attempt: u32 => INT4,
+        permitted_ms of row.permitted_at: Timestamp => ColumnKind::time("permitted_at"),
+        lease_ms of row.lease_until: Timestamp => ColumnKind::time("lease_until"),
+        settled_ms of row.settled_at: Option<Timestamp> => ColumnKind::time("settled_at"),
+        digest of row.digest: Option<ResultDigest> => BYTEA,
+        retryable of row.retryable: bool => BOOL,
+        retry_after_ms of row.retry_after_ms: u64 => INT8,
+        retries_remaining of row.retries_remaining: u32 => INT4,
+        guard of row.guard: Option<Guard> => INT2,
+        key_sent of row.key_sent: bool => BOOL,
+    } reads LedgerRow(from) {} {
+        revision: decode(from, "revision")?,
     }
 }
 
@@ -259,51 +308,11 @@ fn unless_zero(amount: u64) -> Option<i64> {
     (amount > 0).then(|| big(amount))
 }
 
-fn int(amount: u32) -> i32 {
+pub(super) fn int(amount: u32) -> i32 {
     i32::try_from(amount).unwrap_or(i32::MAX)
 }
 
 /// The stored code of a closed set's member: its index in the set's `ALL`.
 pub(super) fn code<T: PartialEq>(all: &[T], member: &T) -> i16 {
     all.iter().position(|known| known == member).map_or(-1, |at| at as i16)
-}
-
-/// A permit from its columns; none for a refused call.
-pub(super) fn permit(
-    attempt: Option<i32>,
-    occurrence: Option<i64>,
-    key: Option<String>,
-    at: Timestamp,
-    seq: u64,
-    lease_ms: Option<i64>,
-    reserved_micros: Option<i64>,
-) -> Option<Permit> {
-    Some(Permit {
-        attempt: u32::try_from(attempt?).ok()?,
-        occurrence: u64::try_from(occurrence?).ok()?,
-        idempotency_key: key?,
-        at,
-        seq,
-        lease_until: Timestamp::from_millis(lease_ms?),
-        reserved_micros: u64::try_from(reserved_micros?).ok()?,
-        ledger_revision: 0,
-    })
-}
-
-/// An approval request from its columns, as requested.
-pub(super) fn approval(
-    id: Option<String>,
-    expires_ms: Option<i64>,
-    policy: &Arc<str>,
-    asked_by: Option<String>,
-) -> Option<Approval> {
-    Some(Approval {
-        id: id?,
-        answer: ApprovalStatus::Pending,
-        expires_at: Timestamp::from_millis(expires_ms?),
-        policy: Arc::clone(policy),
-        reason: None,
-        asked_by: asked_by.map(Arc::from),
-        seconded_by: Vec::new(),
-    })
 }

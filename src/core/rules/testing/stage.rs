@@ -183,8 +183,8 @@ impl Stage {
             BudgetScope::ALL.into_iter().for_each(|scope| *budget.of_mut(scope) = BudgetLimits::default());
             self.limits_cleared = true;
         }
-        let scope = BudgetScope::ALL.into_iter().find(|s| s.as_str() == scope).ok_or("unknown scope")?;
-        let dimension = Dimension::ALL.into_iter().find(|d| d.as_str() == dimension).ok_or("unknown dimension")?;
+        let scope = BudgetScope::from_name(scope).ok_or("unknown scope")?;
+        let dimension = Dimension::from_name(dimension).ok_or("unknown dimension")?;
         let limit = if dimension == Dimension::Cost { micros(limit)? } else { number(limit)? };
         budget.of_mut(scope).set(dimension, Some(limit));
         Ok(())

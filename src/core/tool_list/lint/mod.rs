@@ -36,6 +36,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use crate::domain::closed_set::closed_set;
+
 pub use self::{
     facts::{ListFacts, ToolDeclaration, ToolFacts},
     token_waste::{Cost, cost},
@@ -54,26 +56,16 @@ const ONCE_SHARE: usize = 4;
 /// Maximum number of tools named in such a report.
 const NAMED_MAX: usize = 3;
 
-/// Severity of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Advice.
-    Note,
-    /// Models will make mistakes.
-    Warning,
-    /// Mistakes do harm.
-    Error,
-}
-
-impl Severity {
-    /// The name used in reports; SARIF's level is the same word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
+closed_set! {
+    /// Severity of a report.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Severity {
+        /// Advice.
+        Note = "note",
+        /// Models will make mistakes.
+        Warning = "warning",
+        /// Mistakes do harm.
+        Error = "error",
     }
 }
 

@@ -55,7 +55,7 @@ fn declaration(policy: &Value) -> ToolDeclaration {
     let effect = policy["effect"].as_str().unwrap_or("unknown");
     let template = policy["resource"].as_str();
     ToolDeclaration {
-        effect: *EffectKind::ALL.iter().find(|kind| kind.as_str() == effect).expect("an effect"),
+        effect: EffectKind::from_name(effect).expect("an effect"),
         once: policy["once"] == true,
         idempotent: policy["idempotent"] == true,
         key_honoured: policy["key_honored"] == true,

@@ -1,7 +1,7 @@
 //! Encoding of retry profiles and tool quality as messages.
 
 use crate::{
-    gate::{QualityReport, RetryChance, RetryProfile},
+    gate::{QualityReport, RetryProfile},
     grpc::{
         ToWire,
         encode::{failure, level},
@@ -12,34 +12,38 @@ use callgate_core::domain::quality::{CallName, Flaw, NearPair, ToolQuality, Unkn
 use callgate_proto::{time::duration, v1};
 
 pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
-    let chance = |chance: &RetryChance| {
-        let RetryChance { wait_ms, p, interval: (p_low, p_high), trials, confidence } = *chance;
+    let chance = |(wait, (wait_ms, p)): (usize, (u64, f64))| {
+        let (p_low, p_high) = profile.interval(wait);
         v1::RetryChance {
             wait: Some(duration(wait_ms)),
             p,
             p_low,
             p_high,
-            trials,
-            confidence: confidence.to_wire().into(),
+            trials: profile.odds.trials[wait],
+            confidence: profile.confidence(wait).to_wire().into(),
         }
     };
+    let corrections = profile.corrections;
     v1::RetryProfile {
         tool: profile.tool.to_string(),
         failure: failure(Some(profile.kind)),
         attempt: profile.state.attempt,
         tool_state: profile.state.tool.to_wire().into(),
-        chances: profile.chances.iter().map(chance).collect(),
-        trials: profile.trials,
+        chances: profile.chances().enumerate().map(chance).collect(),
+        trials: profile.odds.of_tool,
         retryable: profile.advice.retryable,
         retry_after: profile.advice.retryable.then(|| duration(profile.advice.retry_after_ms)),
         basis: profile.advice.basis.to_wire().into(),
-        corrections: profile.corrections,
-        corrected: profile.corrected,
-        layer: profile.layer.map(|layer| v1::RetryLayer {
-            outcomes: u32::try_from(layer.outcomes).unwrap_or(u32::MAX),
-            loss_estimate: layer.loss_estimate,
-            loss_layer: layer.loss_layer,
-            promoted: layer.is_promoted,
+        corrections: corrections.n,
+        corrected: if corrections.n > 0.0 { corrections.k / corrections.n } else { 0.0 },
+        layer: profile.layer.as_ref().map(|layer| {
+            let (loss_estimate, loss_layer) = layer.mean_losses();
+            v1::RetryLayer {
+                outcomes: u32::try_from(layer.outcomes()).unwrap_or(u32::MAX),
+                loss_estimate,
+                loss_layer,
+                promoted: layer.is_promoted(),
+            }
         }),
         as_of_time: profile.advice.as_of.map(timestamp),
         prior: profile.prior,

@@ -206,22 +206,57 @@ impl<T: Value> Value for Option<T> {
 }
 
 /// Defines a row with the `LIST` of its columns. Rows with empty rare columns are sent without them. The macro takes
-/// the source types, the statements before the columns, and each column's expression.
+/// the source types, the statements before the columns, and each column: its field of the domain, which is read back
+/// too, or an expression. After `reads`, it takes what is read, the reader's parameters, the statements before its
+/// fields, and the fields that are no column.
 macro_rules! rows {
+    ($(#[$doc:meta])* $row:ident<$life:lifetime>($($given:ident: $of:ty),+) { $($before:tt)* } => { $($columns:tt)+ }
+     reads $read:ident $parameters:tt { $($first:tt)* } { $($fields:tt)* }) => {
+        $crate::postgres::append::encode::rows! {
+            $(#[$doc])*
+            $row<$life>($($given: $of),+) { $($before)* } => { $($columns)+ }
+        }
+
+        impl $row<'_> {
+            $crate::postgres::append::encode::rows! {
+                @read $read $parameters { $($first)* } { $($fields)* } $($columns)+
+            }
+        }
+    };
+    (@read $read:ident($from:ident $(, $with:ident: $with_type:ty)*) { $($first:tt)* } { $($fields:tt)* }
+     $($name:ident $(of $place:ident.$field:ident)?: $type:ty $(= $value:expr)? => $kind:expr),+ $(,)?) => {
+        pub(super) fn read(
+            $from: &sqlx::postgres::PgRow,
+            $($with: $with_type,)*
+        ) -> $crate::postgres::decode::LoadedRow<$read> {
+            $($first)*
+            Ok($read {
+                $($($field: $crate::postgres::decode::decode($from, stringify!($name))?,)?)+
+                $($fields)*
+            })
+        }
+    };
+    (@type $life:lifetime $type:ty, $value:expr) => { $type };
+    (@type $life:lifetime $type:ty) => { <$type as $crate::postgres::decode::ColumnValue>::Stored<$life> };
+    (@value of $place:ident.$field:ident) => { $crate::postgres::decode::ColumnValue::stored(&$place.$field) };
+    (@value $value:expr) => { $value };
     ($(#[$doc:meta])* $row:ident<$life:lifetime>($($given:ident: $of:ty),+) { $($before:tt)* } => {
-        $($name:ident: $type:ty = $value:expr => $kind:expr),+ $(,)?
+        $($name:ident $(of $place:ident.$field:ident)?: $type:ty $(= $value:expr)? => $kind:expr),+ $(,)?
     }) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub(super) struct $row<$life> {
-            $(pub(super) $name: $type,)+
+            $(pub(super) $name:
+                $crate::postgres::append::encode::rows!(@type $life $type $(, $value)?),)+
         }
 
         #[allow(dead_code, reason = "not every table has rare columns")]
         impl<$life> $row<$life> {
             pub(super) fn of($($given: $of),+) -> Self {
                 $($before)*
-                Self { $($name: $value),+ }
+                Self {
+                    $($name: $crate::postgres::append::encode::rows!(@value $($value)? $(of $place.$field)?)),+
+                }
             }
 
             pub(super) const LIST: &'static [(&'static str, $crate::postgres::columns::ColumnKind)] =
