@@ -118,8 +118,11 @@ impl HttpRequest {
         let client = client(resolver, tls(self.authority.as_deref())?, Duration::ZERO);
         let response = client.request(request).await.map_err(|error| cause(&error))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), max).collect().await;
-        let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
+        let body = Limited::new(response.into_body(), max)
+            .collect()
+            .await
+            .map_err(|error| format!("its answer cannot be read: {error}"))?
+            .to_bytes();
         let body = String::from_utf8(body.to_vec()).map_err(|_| "its answer is no text".to_owned())?;
         Ok(HttpResponse { status, body })
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use crate::{
     config::{Listen, LogFormat, ServeConfig, SocketOwner, TlsConfig},
     console, expiry, grpc, keys,
-    plane::ServerHandle,
+    plane::{ServerHandle, ServerSetup},
     policy_file::{load_policy, read_policy},
     telemetry::{self, Telemetry},
     tenant_keys::KeyFile,
@@ -56,8 +56,8 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let settings = grpc::GrpcSettings { limits, scrape, origins: config.connections.origins.clone(), pages };
     let webhook = config.approvals_webhook.as_deref().map(Webhook::read).transpose()?;
     let bound = bound(&config)?;
-    let mut plane =
-        ServerHandle::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;
+    let setup = ServerSetup { policy, file, auth, keys, metrics: telemetry.metrics(), settings };
+    let mut plane = ServerHandle::start(bound, &config.database, setup).await?;
     if let Some(webhook) = webhook {
         plane.tell(webhook);
     }

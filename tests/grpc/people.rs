@@ -303,13 +303,13 @@ async fn a_watch_tells_each_open_question_once_however_many_there_are() {
     let mut client = plane.client().await;
     let first = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
     // As many as two pages hold, and one more; what they ask does not matter here.
-    let columns = plane.postgres.rows(
+    let rows = plane.postgres.rows(
         "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
          where attrelid = 'call'::regclass and attnum > 0 and not attisdropped
            and attname not in ('seq', 'call_id', 'approval_id', 'at')",
     );
-    let columns = columns.await.remove(0);
-    let columns = columns.trim_matches(['(', ')', '"']);
+    let row = rows.await.remove(0);
+    let columns = row.trim_matches(['(', ')', '"']);
     plane
         .postgres
         .tamper(&format!(

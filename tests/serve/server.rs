@@ -96,8 +96,10 @@ impl Home {
     /// A connection past the server, by the socket in the data directory.
     pub(crate) async fn connect(&self) -> PgConnection {
         let password = fs::read_to_string(self.data_dir().join("password")).expect("a password");
-        let options = PgConnectOptions::new_without_pgpass().socket(self.data_dir().join("run")).port(5432);
-        let options = options.password(password.trim_end());
+        let options = PgConnectOptions::new_without_pgpass()
+            .socket(self.data_dir().join("run"))
+            .port(5432)
+            .password(password.trim_end());
         let options = options.username("callgate").database("callgate").options([("search_path", "callgate")]);
         options.connect().await.expect("a connection")
     }

@@ -64,10 +64,10 @@ pub(crate) fn check(path: &str, text: &str) -> Found {
 /// The names after `root::`, with their lines: one, or each of a group, without comments and `#[cfg(test)]` parts.
 pub(crate) fn below(root: &str, text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let text: Vec<&str> =
-        text.split('\n').map(|line| if line.trim_start().starts_with("//") { "" } else { line }).collect();
-    let text = text.join("\n");
+    let untested = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let lines: Vec<&str> =
+        untested.split('\n').map(|line| if line.trim_start().starts_with("//") { "" } else { line }).collect();
+    let text = lines.join("\n");
     for (at, _) in text.match_indices(&format!("{root}::")) {
         if text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '$')) {
             continue;

@@ -48,6 +48,7 @@ fn the_house_is_tidy() {
     let tests = rust_files(&FilePath::new(ROOT).join("tests"));
     violations.extend(tests.iter().flat_map(|(path, text)| check_test(path, text)));
     violations.extend(names::check(files.iter().map(|(path, text)| (path.as_str(), text.as_str()))));
+    violations.extend(files.iter().chain(&tests).flat_map(|(path, text)| names::check_words(path, text)));
     violations.extend(unused::check(files.iter().chain(&tests).map(|(path, text)| (path.as_str(), text.as_str()))));
     let ids = callgate_core::rules::RULES.iter().map(|rule| rule.id);
     let lints = callgate_core::tool_list::lint::LINTS.iter().map(|lint| lint.id);

@@ -173,8 +173,8 @@ async fn way(args: &InstallArgs) -> anyhow::Result<HookTransport> {
             Some(path) => std::path::absolute(path)?,
             None => hook_program(own_path()?),
         };
-        let program = program.into_os_string().into_string();
-        let program = program.map_err(|path| anyhow::anyhow!("{} is not UTF-8", path.display()))?;
+        let text = program.into_os_string().into_string();
+        let program = text.map_err(|path| anyhow::anyhow!("{} is not UTF-8", path.display()))?;
         return Ok(HookTransport::Command { program, args: hook_args(args)? });
     }
     if args.host != Host::ClaudeCode {

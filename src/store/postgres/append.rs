@@ -208,9 +208,9 @@ impl AppendBatch {
     fn bind<'q>(&'q self, sql: &'q str, types: &[Oid]) -> sqlx::query::Query<'q, sqlx::Postgres, PgArguments> {
         let mut arguments = PgArguments::default();
         arguments.reserve(ARGUMENTS.len() + 2, self.rows.iter().map(ArgumentRows::bytes).sum());
-        let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
-        let query = self.shard.iter().fold(query, |query, shard| query.bind(shard.0));
-        let query = query.bind(self.tenants.as_slice());
+        let unbound = sqlx::query_with(AssertSqlSafe(sql), arguments);
+        let sharded = self.shard.iter().fold(unbound, |query, shard| query.bind(shard.0));
+        let query = sharded.bind(self.tenants.as_slice());
         self.rows.iter().zip(types).fold(query, |query, (rows, element)| query.bind(rows.of_type(*element)))
     }
 

@@ -176,7 +176,7 @@ pub(super) async fn erase_found(
     found.sealed.extend(sealed(conn, opener, names, found.newest).await?);
     found.numbers.extend(&found.sealed);
     // An encrypted reason is bound to its session, and undecryptable once that is erased.
-    let erase = format!(
+    let sql = format!(
         "update audit a set words = k.words, salts = k.salts, erased_by = $4,
            resealed = case when k.words[6] is not null then resealed end
          from (select a.number, array_agg(case when gone then null else word end order by place) as words,
@@ -192,7 +192,7 @@ pub(super) async fn erase_found(
            group by a.number) k
          where a.tenant_id = $1 and a.number = k.number"
     );
-    let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
+    let erase = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
     let erase = erase.bind(big(by)).bind(found.numbers).bind(found.newest).bind(found.sealed);
     Ok(erase.execute(conn).await?.rows_affected())
 }

@@ -136,7 +136,7 @@ pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: S
     let shards: Vec<i16> = keys.iter().map(|(tenant, key)| Shard::of_counters(*tenant, key.agent.as_ref()).0).collect();
     let tenants: Vec<i64> = keys.iter().map(|(tenant, _)| tenant.0).collect();
     // Only those that are there: over many nodes, a join that keeps the others reads the whole table.
-    let rows = sqlx::query_as(AssertSqlSafe(format!(
+    let query = sqlx::query_as(AssertSqlSafe(format!(
         "select k.no, c.used
          from unnest($1::int8[], $2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[], $7::int2[])
            with ordinality as k(tenant_id, agent_id, day, dimension, tier, tier_window, shard, no)
@@ -144,9 +144,15 @@ pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: S
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension and c.tier = k.tier
            and c.tier_window = k.tier_window{}",
         cut.bound("c", "$7")
-    )));
-    let rows = rows.bind(tenants).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows).bind(shards);
-    let rows: Vec<(i64, i64)> = rows.fetch_all(conn).await?;
-    let rows: BTreeMap<i64, i64> = rows.into_iter().collect();
-    Ok((1_i64..).zip(keys).map(|(no, _)| rows.get(&no).copied().unwrap_or(0)).collect())
+    )))
+    .bind(tenants)
+    .bind(agents)
+    .bind(days)
+    .bind(dimensions)
+    .bind(tiers)
+    .bind(windows)
+    .bind(shards);
+    let rows: Vec<(i64, i64)> = query.fetch_all(conn).await?;
+    let used: BTreeMap<i64, i64> = rows.into_iter().collect();
+    Ok((1_i64..).zip(keys).map(|(no, _)| used.get(&no).copied().unwrap_or(0)).collect())
 }

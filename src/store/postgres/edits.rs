@@ -108,9 +108,12 @@ pub(super) async fn edited(
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and e.session_id = $2 and e.kind = 'answered'
            and e.detail ->> 'call_id' = $3 and e.detail -> 'edit' is not null
          order by e.seq desc limit 1",
-    );
-    let found = found.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
-    let found = found.bind(Shard::of(tenant, &root).0).bind(root.as_str());
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(call_id.as_str())
+    .bind(Shard::of(tenant, &root).0)
+    .bind(root.as_str());
     let Some(row) = found.fetch_optional(conn).await? else { return Ok(None) };
     chosen(row.try_get("digest")?, row.try_get("arguments")?, session.as_str(), count(&row, "seq")?, opener).map(Some)
 }

@@ -325,10 +325,15 @@ async fn near_rows(
         dimensions.push(code(&Dimension::ALL, dimension));
         allowed.push(i64::try_from(*limit).unwrap_or(i64::MAX));
     }
-    let rows = sqlx::query(AssertSqlSafe(sql)).bind(tenants).bind(scopes).bind(dimensions).bind(allowed).bind(today);
-    let rows =
-        rows.bind(code(&BudgetScope::ALL, &BudgetScope::Tenant)).bind(code(&BudgetScope::ALL, &BudgetScope::CallTree));
-    let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100));
+    let rows = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenants)
+        .bind(scopes)
+        .bind(dimensions)
+        .bind(allowed)
+        .bind(today)
+        .bind(code(&BudgetScope::ALL, &BudgetScope::Tenant))
+        .bind(code(&BudgetScope::ALL, &BudgetScope::CallTree))
+        .bind(i64::try_from(NEAR_PERCENT).unwrap_or(100));
     Ok(rows.bind(Dimension::ALL.map(Dimension::as_str).as_slice()).fetch_all(conn).await?)
 }
 

@@ -223,11 +223,14 @@ async fn questions(
              and f.seq < c.seq)
          order by c.at desc, c.approval_id limit $5",
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(wanted.approval_id.as_deref());
-    let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.state.map(QuestionState::as_str));
-    let rows = rows.bind(i64::try_from(wanted.max).unwrap_or(i64::MAX));
-    let rows = rows.bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()));
-    let rows = rows.bind(wanted.after.as_ref().map(|(_, id)| id.as_str()));
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(wanted.approval_id.as_deref())
+        .bind(wanted.session.as_ref().map(SessionId::as_str))
+        .bind(wanted.state.map(QuestionState::as_str))
+        .bind(i64::try_from(wanted.max).unwrap_or(i64::MAX))
+        .bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()))
+        .bind(wanted.after.as_ref().map(|(_, id)| id.as_str()));
     rows.fetch_all(conn).await?.iter().map(|row| question(row, opener)).collect()
 }
 

@@ -32,9 +32,12 @@ pub(super) async fn arguments(
            and c.epoch = t.epoch
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and c.session_id = $2
            and c.call_id = $3 order by c.round desc limit 1",
-    );
-    let arguments = arguments.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
-    let arguments = arguments.bind(Shard::of(tenant, &root).0).bind(root.as_str());
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(call_id.as_str())
+    .bind(Shard::of(tenant, &root).0)
+    .bind(root.as_str());
     let Some(row) = arguments.fetch_optional(conn).await? else { return Ok(None) };
     opener.maybe(sealed::ARGUMENTS, session.as_str(), count(&row, "seq")?, row.try_get("arguments")?)
 }
@@ -60,9 +63,12 @@ pub(super) async fn result(
            and o.permit_seq = c.seq and o.status = {SUCCESS}
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and c.session_id = $2
            and c.call_id = $3 order by o.seq desc limit 1"
-    )));
-    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
-    let result = result.bind(Shard::of(tenant, &root).0).bind(root.as_str());
+    )))
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(call_id.as_str())
+    .bind(Shard::of(tenant, &root).0)
+    .bind(root.as_str());
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(Some(gone)) };
     Ok(Some(StoredResult {
         is_gone: flag(&row, "is_gone")?,
@@ -109,9 +115,12 @@ pub(super) async fn read(
            order by o.seq desc limit 1) o on true
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 order by c.seq"
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
-    let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX));
-    let rows = rows.bind(Shard::of(tenant, &root).0).bind(root.as_str());
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(i64::try_from(most).unwrap_or(i64::MAX))
+        .bind(Shard::of(tenant, &root).0)
+        .bind(root.as_str());
     rows.fetch_all(conn).await?.iter().map(|row| past_call(row, session, opener)).collect()
 }
 

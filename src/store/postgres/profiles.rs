@@ -198,9 +198,11 @@ async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -
                  values ($1, $2, $3, $4, $5, $6) on conflict (tenant_id, failure) do update
                  set weights = excluded.weights, squares = excluded.squares,
                    losses_estimate = excluded.losses_estimate, losses_layer = excluded.losses_layer",
-            );
-            let upsert = upsert.bind(tenant).bind(code(&FailureKind::ALL, &residual.kind));
-            let upsert = upsert.bind(residual.weights.to_vec()).bind(residual.squares.to_vec());
+            )
+            .bind(tenant)
+            .bind(code(&FailureKind::ALL, &residual.kind))
+            .bind(residual.weights.to_vec())
+            .bind(residual.squares.to_vec());
             upsert.bind(estimate).bind(layer).execute(&mut *conn).await?;
         }
     }

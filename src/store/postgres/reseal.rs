@@ -298,9 +298,15 @@ async fn audit_page(conn: &mut PgConnection, of: &Reseal, after: u64) -> LoadedR
              and {} <> $3 order by t.number limit {ROWS_MAX} for update) q",
         key_of("coalesce(t.resealed, t.words[6])")
     );
-    let found = sqlx::query(AssertSqlSafe(page)).bind(of.tenant.0).bind(super::row::big(after));
-    let found = found.bind(of.keys.newest()).fetch_all(&mut *tx).await?;
-    let found: Vec<Map<String, Value>> = found.iter().map(object).collect::<LoadedRow<_>>()?;
+    let found: Vec<Map<String, Value>> = sqlx::query(AssertSqlSafe(page))
+        .bind(of.tenant.0)
+        .bind(super::row::big(after))
+        .bind(of.keys.newest())
+        .fetch_all(&mut *tx)
+        .await?
+        .iter()
+        .map(object)
+        .collect::<LoadedRow<_>>()?;
     let number = |row: &Map<String, Value>| row.get("number").and_then(Value::as_u64).unwrap_or_default();
     let Some(last) = found.last().map(number) else { return Ok(None) };
     let mut resealer = Resealer::new(&of.opener, &of.keys)?;

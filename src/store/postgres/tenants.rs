@@ -57,12 +57,12 @@ impl Store {
             TenantState::Suspended => AuditOperation::TenantSuspended,
             TenantState::Deleted => AuditOperation::TenantDeleted,
         };
-        let update = format!(
+        let sql = format!(
             "update tenant t set state = $2, state_by = $3, state_reason = $4,
                state_at = case when t.state = $2 then t.state_at else to_timestamp($5 / 1000.0) end
              where name = $1 and state <> 'deleted' returning {ROW}"
         );
-        let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name).bind(state.as_str()).bind(&by.name);
+        let update = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(name).bind(state.as_str()).bind(&by.name);
         let update = update.bind(reason).bind(self.now().as_millis());
         let event = AuditEvent::new(kind, by.clone(), name).because(reason);
         self.readers.read(async |conn| changed(conn, update, &event).await).await

@@ -118,10 +118,17 @@ async fn put(
         "insert into token
            (token_id, tenant_id, name, digest, roles, groups, agents, any_session, created_by, expires_at)
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9, to_timestamp($10::bigint / 1000.0))",
-    );
-    let insert = insert.bind(&token.id).bind(token.tenant.0).bind(name).bind(token.digest.as_slice()).bind(roles);
-    let insert = insert.bind(groups).bind(agents.as_ref().map(Pattern::as_str)).bind(any_session);
-    let insert = insert.bind(&token.created_by).bind(token.expires_at.map(Timestamp::as_millis));
+    )
+    .bind(&token.id)
+    .bind(token.tenant.0)
+    .bind(name)
+    .bind(token.digest.as_slice())
+    .bind(roles)
+    .bind(groups)
+    .bind(agents.as_ref().map(Pattern::as_str))
+    .bind(any_session)
+    .bind(&token.created_by)
+    .bind(token.expires_at.map(Timestamp::as_millis));
     let mut tx = conn.begin().await?;
     insert.execute(&mut *tx).await?;
     let mut kind = AuditOperation::TokenCreated;

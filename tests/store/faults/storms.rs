@@ -112,8 +112,9 @@ async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
             done(gate, warm, "row").await;
         }
     }
-    let served = calls(replicas, is_served).into_iter();
-    let served = served.map(|(tenant, n)| client(replicas.gates.clone(), n, request(tenant, n), Arc::clone(history)));
+    let served = calls(replicas, is_served)
+        .into_iter()
+        .map(|(tenant, n)| client(replicas.gates.clone(), n, request(tenant, n), Arc::clone(history)));
     let served = tokio::spawn(all(served.collect::<Vec<_>>()));
     let asked = calls(replicas, is_hasty).into_iter().map(|(tenant, n)| {
         let (gate, history) = (Arc::clone(&replicas.gates[n % 3]), Arc::clone(history));

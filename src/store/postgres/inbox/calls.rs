@@ -104,9 +104,10 @@ async fn keys_of(
     let heard: Vec<i64> = trees.iter().map(|tree| tree.last_us).collect();
     let query = bound(sql, tenant, &wanted.filter).bind(shards).bind(roots).bind(heard);
     let after = wanted.after.as_ref();
-    let query = query.bind(after.map(|after| after.root.as_str()));
-    let query = query.bind(after.map(|after| i64::try_from(after.seq).unwrap_or(i64::MAX)));
-    let query = query.bind(wanted.session.as_ref().filter(|_| wanted.alone).map(SessionId::as_str));
+    let query = query
+        .bind(after.map(|after| after.root.as_str()))
+        .bind(after.map(|after| i64::try_from(after.seq).unwrap_or(i64::MAX)))
+        .bind(wanted.session.as_ref().filter(|_| wanted.alone).map(SessionId::as_str));
     let rows = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(conn).await?;
     rows.iter().map(line::key).collect()
 }

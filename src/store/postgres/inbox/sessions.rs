@@ -183,9 +183,11 @@ async fn of_trees(
     let query = bound(sql, tenant, &wanted.calls).bind(shards).bind(roots).bind(heard);
     let query = query.bind(halted.all).bind(&halted.sessions).bind(&halted.agents);
     let after = wanted.after.as_ref();
-    let query = query.bind(after.map(|after| after.root.as_str())).bind(after.map(|after| after.depth));
-    let query = query.bind(after.map(|after| after.session.as_str()));
-    let query = query.bind(wanted.standing.map(|standing| code(&SessionStatus::ALL, &standing)));
+    let query = query
+        .bind(after.map(|after| after.root.as_str()))
+        .bind(after.map(|after| after.depth))
+        .bind(after.map(|after| after.session.as_str()))
+        .bind(wanted.standing.map(|standing| code(&SessionStatus::ALL, &standing)));
     let rows = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(conn).await?;
     rows.iter().map(line).collect()
 }

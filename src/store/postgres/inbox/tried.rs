@@ -117,9 +117,16 @@ async fn calls(
          order by c.seq",
         outcome()
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str());
-    let rows = rows.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(since_us).bind(until.as_millis()).bind(PAGE);
-    let rows = rows.fetch_all(conn).await?;
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(Shard::of(tenant, root).0)
+        .bind(tenant.0)
+        .bind(root.as_str())
+        .bind(i64::try_from(after).unwrap_or(i64::MAX))
+        .bind(since_us)
+        .bind(until.as_millis())
+        .bind(PAGE)
+        .fetch_all(conn)
+        .await?;
     let calls = rows.iter().map(|row| call(row, opener)).collect::<LoadedRow<_>>()?;
     Ok((calls, rows.len() as i64 == PAGE))
 }
