@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Command::BenchYardstick(args) => run(pairs::yardstick::run(args)),
         Command::BenchCollector => run(pairs::collector::run()),
     };
-    outcome.map_or_else(|error| callgate_client::process::failed(&error), |()| ExitCode::SUCCESS)
+    outcome.map_or_else(|error| callgate_client::process::print_failure(&error), |()| ExitCode::SUCCESS)
 }
 
 fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

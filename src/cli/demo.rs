@@ -110,7 +110,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
 async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     let wire = Credential::default().connect(url, Bearer::default(), "").await?;
     play(url, wire, pace_ms).await?;
-    Show.gone();
+    Show.print_end();
     Ok(())
 }
 
@@ -242,7 +242,7 @@ impl Stage {
                 break;
             }
             let recorded = self.client.record(&call_id, broken()).await?;
-            self.show.recorded(&recorded);
+            self.show.print_outcome(&recorded);
             // One suppressed retry in twenty is made for exploration.
             if recorded.advice.is_none_or(|advice| !advice.probe) {
                 break;
@@ -267,7 +267,7 @@ impl Stage {
         *self.ends.entry(verdict.decision()).or_default() += 1;
         if verdict.decision() == Decision::Allow {
             let recorded: RecordResponse = self.client.record(&call_id, outcome).await?;
-            self.show.recorded(&recorded);
+            self.show.print_outcome(&recorded);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::{
     auth::file::Auth,
     config::DatabaseConfig,
     database::Database,
-    follow::{self, Follow},
+    file_watcher::{self, FollowedFile},
     gate::{Gate, NoAnswer},
     grpc,
     telemetry::Metrics,
@@ -71,7 +71,7 @@ impl ServerHandle {
         let of = |operations| bound.iter().filter(move |bound| bound.is_for_operations() == operations);
         let (addresses, operations) =
             (of(false).map(BoundListener::address).collect(), of(true).map(BoundListener::address).next());
-        let follow = setup.file.map(|(path, text)| Follow::new(path, text)).transpose()?;
+        let follow = setup.file.map(|(path, text)| FollowedFile::new(path, text)).transpose()?;
         let database = Database::open(database).await?;
         let (gate, listeners) = match judging(bound, &database, &mut setup).await {
             Ok(judging) => judging,
@@ -117,7 +117,7 @@ impl ServerHandle {
     }
 
     /// Sends approval requests to a webhook, from now on.
-    pub(super) fn tell(&mut self, webhook: Webhook) {
+    pub(super) fn set_webhook(&mut self, webhook: Webhook) {
         self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
     }
 
@@ -125,7 +125,7 @@ impl ServerHandle {
     pub async fn run_until(mut self, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
         let failure = tokio::select! {
             () = signal => None,
-            error = self.database.gone() => {
+            error = self.database.wait_for_failure() => {
                 Some(anyhow::Error::from(error).context("the private PostgreSQL failed"))
             }
             ended = &mut self.server => {
@@ -169,7 +169,7 @@ async fn judging(
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
     let auth = setup.auth.take();
     let setup = &*setup;
-    let open = || opened(database, setup);
+    let open = || open_gate(database, setup);
     let before = database.phase();
     let listen =
         |bound: Vec<BoundListener>| bound.into_iter().map(BoundListener::listen).collect::<Result<Vec<_>, _>>();
@@ -185,7 +185,7 @@ async fn judging(
         gate.identities.map(auth).await.context("the tenants of --auth cannot be read")?;
     }
     if let Some((path, text)) = setup.file {
-        follow::apply(&gate.policies, path, text).await?;
+        file_watcher::apply(&gate.policies, path, text).await?;
     }
     Ok((gate, listeners))
 }
@@ -202,7 +202,7 @@ where
         tokio::time::sleep(RECOVERY_STEP).await;
         let before = database.phase();
         match open().await {
-            Err(error) if is_passing(&error) && clock.elapsed(since) < RECOVERY => {}
+            Err(error) if is_passing(&error) && clock.elapsed_since(since) < RECOVERY => {}
             Err(_) if database.was_restarted(before).await => {}
             done => return done,
         }
@@ -218,9 +218,9 @@ fn is_passing(error: &anyhow::Error) -> bool {
 }
 
 /// A gate on the stored data: the schema is migrated, and nothing else is changed.
-async fn opened(database: &Database, setup: &ServerSetup<'_>) -> anyhow::Result<Arc<Gate>> {
+async fn open_gate(database: &Database, setup: &ServerSetup<'_>) -> anyhow::Result<Arc<Gate>> {
     let commits = setup.metrics.clone();
-    let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.committed(changes, took, waited));
+    let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.record_commit(changes, took, waited));
     let options = database.options.clone();
     let traced = Arc::new(BatchTracer { namespace: callgate_store::namespace(&options) });
     let settings = StoreSettings { options, on_commit, traced };
@@ -239,13 +239,13 @@ async fn opened(database: &Database, setup: &ServerSetup<'_>) -> anyhow::Result<
             );
         }
     }
-    stored(&gate, setup.file.is_some()).await?;
+    load_stored(&gate, setup.file.is_some()).await?;
     Ok(gate)
 }
 
 /// Reads the tenants, and the active policy of each. Without that of `default` every call that it forbids would be let
 /// through, unless a file replaces it.
-async fn stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
+async fn load_stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
     let errors = gate.identities.read_tenants().await.context("the tenants and their policies cannot be read")?;
     if errors.is_empty() || has_file {
         return Ok(());

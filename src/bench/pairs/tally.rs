@@ -39,7 +39,7 @@ impl Tally {
         Self { evaluate: Times::new(), record: Times::new(), pair: Times::new(), refused: BTreeMap::new() }
     }
 
-    pub(super) fn refused(&mut self, what: String) {
+    pub(super) fn count_refusal(&mut self, what: String) {
         *self.refused.entry(what).or_default() += 1;
     }
 

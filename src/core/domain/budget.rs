@@ -117,7 +117,7 @@ impl Dimension {
 
     /// An amount of this dimension in words: `12 steps`, `$0.25`, `3 min`.
     #[must_use]
-    pub fn in_words(self, amount: u64) -> String {
+    pub fn describe_amount(self, amount: u64) -> String {
         match self {
             Self::Steps => count(amount, "step", ""),
             Self::ToolCalls => count(amount, "tool call", ""),
@@ -135,11 +135,11 @@ impl Dimension {
     #[must_use]
     pub fn left_in_words(self, rest: u64, limit: u64) -> String {
         match self {
-            Self::Cost | Self::Elapsed => format!("{} of {}", self.in_words(rest), self.in_words(limit)),
+            Self::Cost | Self::Elapsed => format!("{} of {}", self.describe_amount(rest), self.describe_amount(limit)),
             Self::Tokens if rest.max(limit) >= 1_000_000 => {
-                format!("{} of {}", self.in_words(rest), self.in_words(limit))
+                format!("{} of {}", self.describe_amount(rest), self.describe_amount(limit))
             }
-            _ => format!("{rest} of {}", self.in_words(limit)),
+            _ => format!("{rest} of {}", self.describe_amount(limit)),
         }
     }
 
@@ -334,7 +334,7 @@ impl Raise {
 
 /// Remainder of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingBudget {
     /// Scope.
     pub scope: BudgetScope,
     /// Dimension.
@@ -347,7 +347,7 @@ pub struct Left {
     pub extra: u64,
 }
 
-impl Left {
+impl RemainingBudget {
     /// The amount that may still be spent.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
@@ -357,6 +357,6 @@ impl Left {
 
 /// True when the budget of some scope is exhausted.
 #[must_use]
-pub fn is_spent(left: &[Left]) -> bool {
+pub fn is_spent(left: &[RemainingBudget]) -> bool {
     left.iter().any(|left| left.dimension.stops() && left.remaining() == 0)
 }

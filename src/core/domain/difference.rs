@@ -9,7 +9,7 @@ use super::{
 
 /// Kind of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+pub enum DifferenceKind {
     /// Now allowed.
     NewlyAllowed,
     /// Was allowed, now needs approval.
@@ -22,7 +22,7 @@ pub enum What {
     OtherwiseRefused,
 }
 
-impl What {
+impl DifferenceKind {
     /// Stable name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    effect::{DuplicateScope, Effect, EffectKind, Fresh, ResourceTemplate},
+    effect::{DuplicateScope, Effect, EffectKind, Freshness, ResourceTemplate},
     json::Json,
 };
 
@@ -73,7 +73,7 @@ pub struct ToolSpec {
     /// Resource, by its arguments.
     pub resource: Option<ResourceTemplate>,
     /// Freshness of a read's results.
-    pub fresh: Fresh,
+    pub fresh: Freshness,
     /// A write whose repetition does harm.
     pub once: bool,
     /// A write whose repetition is harmless.
@@ -119,7 +119,7 @@ impl Default for ToolSpec {
         Self {
             effect: EffectKind::Unknown,
             resource: None,
-            fresh: Fresh::Usual,
+            fresh: Freshness::Usual,
             once: false,
             idempotent: false,
             key_honoured: false,

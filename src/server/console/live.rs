@@ -36,7 +36,7 @@ pub(super) fn router() -> Router<Console> {
 type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
 
 #[derive(Deserialize)]
-struct Shown {
+struct LiveQuery {
     /// The session that the page shows; empty for none.
     #[serde(default)]
     session: String,
@@ -45,7 +45,7 @@ struct Shown {
 async fn events(
     State(console): State<Console>,
     visitor: Visitor,
-    Query(shown): Query<Shown>,
+    Query(shown): Query<LiveQuery>,
 ) -> Result<Sse<Events>, PageError> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();

@@ -3,7 +3,7 @@
 use super::{
     decode::{DecodeResult, count, wrong},
     limits::{BACKTEST_CALLS_DEFAULT, BACKTEST_CALLS_MAX, CHANGES_MAX, DAY_MS, PROBLEMS_MAX},
-    status::clipped,
+    status::clip_text,
     time::{point_in_time, timestamp},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     grpc::ToWire,
 };
 use callgate_core::domain::{
-    difference::{Example, What},
+    difference::{DifferenceKind, Example},
     revision::Revision,
     time::Timestamp,
 };
@@ -25,12 +25,12 @@ fn problem(severity: v1::PolicyProblemSeverity, problem: &PolicyProblem) -> v1::
         severity: severity.into(),
         line: problem.line.unwrap_or_default(),
         column: problem.column.unwrap_or_default(),
-        path: clipped(&problem.path),
-        problem: clipped(&problem.problem),
+        path: clip_text(&problem.path),
+        problem: clip_text(&problem.problem),
     }
 }
 
-pub(super) fn checked(
+pub(super) fn encode_check(
     checked: CheckedPolicy,
     encoded: impl FnOnce(Revision) -> v1::PolicyRevision,
 ) -> v1::CheckPolicyResponse {
@@ -60,7 +60,7 @@ pub(super) fn checked(
 }
 
 /// Decodes the query of calls.
-pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> DecodeResult<BacktestQuery> {
+pub(super) fn decode_query(message: &v1::BacktestPolicyRequest, now: Timestamp) -> DecodeResult<BacktestQuery> {
     let until = match &message.end_time {
         None => now,
         given => point_in_time("end_time", given.as_ref())?,
@@ -76,13 +76,13 @@ pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> Dec
     Ok(BacktestQuery { since, until, calls_max })
 }
 
-const fn kind(what: What) -> v1::BacktestChangeKind {
+const fn encode_kind(what: DifferenceKind) -> v1::BacktestChangeKind {
     match what {
-        What::NewlyRefused => v1::BacktestChangeKind::NewlyRefused,
-        What::NewlyAsked => v1::BacktestChangeKind::NewlyAsked,
-        What::NewlyDelayed => v1::BacktestChangeKind::NewlyDelayed,
-        What::NewlyAllowed => v1::BacktestChangeKind::NewlyAllowed,
-        What::OtherwiseRefused => v1::BacktestChangeKind::OtherwiseRefused,
+        DifferenceKind::NewlyRefused => v1::BacktestChangeKind::NewlyRefused,
+        DifferenceKind::NewlyAsked => v1::BacktestChangeKind::NewlyAsked,
+        DifferenceKind::NewlyDelayed => v1::BacktestChangeKind::NewlyDelayed,
+        DifferenceKind::NewlyAllowed => v1::BacktestChangeKind::NewlyAllowed,
+        DifferenceKind::OtherwiseRefused => v1::BacktestChangeKind::OtherwiseRefused,
     }
 }
 
@@ -93,12 +93,12 @@ fn example(example: Example) -> v1::BacktestExample {
         call_id: example.call_id.to_string(),
         before: before.to_wire().into(),
         after: after.to_wire().into(),
-        message: clipped(&example.message),
+        message: clip_text(&example.message),
     }
 }
 
 /// One message of the stream.
-pub(super) fn told(told: BacktestTold) -> v1::BacktestPolicyResponse {
+pub(super) fn encode_progress(told: BacktestTold) -> v1::BacktestPolicyResponse {
     use v1::backtest_policy_response::Told;
     let told = match told {
         BacktestTold::Progress { judged, total } => {
@@ -113,7 +113,7 @@ fn result(done: BacktestOutcome) -> v1::BacktestResult {
     let mut changes: Vec<v1::BacktestChange> = Vec::new();
     for ((what, rule, tool), change) in done.changes {
         changes.push(v1::BacktestChange {
-            kind: kind(what).into(),
+            kind: encode_kind(what).into(),
             rule,
             tool,
             calls: change.calls,

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{decode::LoadedRow, gathered::tenants, load::ShardSplit, read::Readers};
+use super::{batch_reader::tenants, decode::LoadedRow, load::ShardSplit, read::Readers};
 use callgate_core::domain::{
     budget::CounterKey,
     ids::{AgentId, TenantId},
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 512;
 pub(super) type Counter = (TenantId, CounterKey);
 
 #[derive(Debug)]
-struct Seen {
+struct CachedCounter {
     used: u64,
     at: Instant,
     /// Time of the last refresh request.
@@ -44,7 +44,7 @@ struct Seen {
 
 #[derive(Debug)]
 pub(super) struct Counters {
-    seen: Mutex<BTreeMap<Counter, Seen>>,
+    seen: Mutex<BTreeMap<Counter, CachedCounter>>,
     old: mpsc::Sender<Counter>,
 }
 
@@ -57,7 +57,7 @@ impl Counters {
 
     /// The cached values of `keys`, each with its limit; none when one must be read first. The first caller with an old
     /// value requests its refresh; all continue with it.
-    pub(super) fn known(
+    pub(super) fn cached_values(
         &self,
         tenant: TenantId,
         keys: &BTreeMap<CounterKey, u64>,
@@ -96,7 +96,7 @@ impl Counters {
         }
         let now = Instant::now();
         for (key, used) in keys.iter().zip(used) {
-            let seen = Seen { used: u64::try_from(*used).unwrap_or(0), at: now, asked: now };
+            let seen = CachedCounter { used: u64::try_from(*used).unwrap_or(0), at: now, asked: now };
             known.insert(key.clone(), seen);
         }
     }
@@ -143,7 +143,7 @@ pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: S
          join counter c on c.shard = k.shard and c.tenant_id = k.tenant_id and c.agent_id = k.agent_id
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension and c.tier = k.tier
            and c.tier_window = k.tier_window{}",
-        cut.bound("c", "$7")
+        cut.shard_condition("c", "$7")
     )))
     .bind(tenants)
     .bind(agents)

@@ -25,7 +25,7 @@ use callgate_core::domain::{
     reason::Reason,
     similarity::ArgumentShape,
     time::Timestamp,
-    whole::FullText,
+    truncation::FullText,
 };
 
 pub(super) type LoadedRow<T> = Result<T, StoreError>;
@@ -60,9 +60,9 @@ pub(super) fn member<T: Copy>(all: &[T], code: i16) -> LoadedRow<T> {
 /// A noun of the domain that one column holds.
 pub(super) trait ColumnValue: Sized {
     /// As the database has it.
-    type Stored<'r>: Decode<'r, Postgres> + Type<Postgres>;
+    type StoredForm<'r>: Decode<'r, Postgres> + Type<Postgres>;
 
-    fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self>;
+    fn from_stored(stored: Self::StoredForm<'_>) -> LoadedRow<Self>;
 }
 
 /// The noun in a column; none for null, where it is an option.
@@ -71,9 +71,9 @@ pub(super) fn decode<T: ColumnValue>(row: &PgRow, column: &str) -> LoadedRow<T> 
 }
 
 impl<T: ColumnValue> ColumnValue for Option<T> {
-    type Stored<'r> = Option<T::Stored<'r>>;
+    type StoredForm<'r> = Option<T::StoredForm<'r>>;
 
-    fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
+    fn from_stored(stored: Self::StoredForm<'_>) -> LoadedRow<Self> {
         stored.map(T::from_stored).transpose()
     }
 }
@@ -81,10 +81,10 @@ impl<T: ColumnValue> ColumnValue for Option<T> {
 macro_rules! column_values {
     ($(($($noun:ty),+): $stored:ty => $from_stored:expr,)+) => {$($(
         impl ColumnValue for $noun {
-            type Stored<'r> = $stored;
+            type StoredForm<'r> = $stored;
 
-            fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
-                let from_stored: fn(Self::Stored<'_>) -> LoadedRow<Self> = $from_stored;
+            fn from_stored(stored: Self::StoredForm<'_>) -> LoadedRow<Self> {
+                let from_stored: fn(Self::StoredForm<'_>) -> LoadedRow<Self> = $from_stored;
                 from_stored(stored)
             }
         }
@@ -127,12 +127,12 @@ pub(super) fn effect(row: &PgRow) -> LoadedRow<Effect> {
     })
 }
 
-pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<JudgmentEvent> {
+pub(super) fn decode_judgment(row: &PgRow, opener: &Opener) -> LoadedRow<JudgmentEvent> {
     let (seq, at) = (count(row, "seq")?, at(row, "at_ms")?);
     let session: &str = row.try_get("session_id")?;
     let findings = findings::read(row.try_get("findings")?, opener, session, seq)?;
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
-    let open = |text| opener.maybe(sealed::ARGUMENTS, session, seq, text);
+    let open = |text| opener.optional_text(sealed::ARGUMENTS, session, seq, text);
     let arguments = open(text("arguments")?)?;
     let looks = match (text("looks")?, &arguments) {
         (Some(_), Some(arguments)) => Some(ArgumentShape::of(arguments)),
@@ -190,8 +190,8 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<JudgmentEvent> {
     })
 }
 
-pub(super) fn settled(row: &PgRow, opener: &Opener) -> LoadedRow<SettledEvent> {
-    opener.settled(SettledEvent {
+pub(super) fn decode_report(row: &PgRow, opener: &Opener) -> LoadedRow<SettledEvent> {
+    opener.open_report(SettledEvent {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
         session: decode(row, "session_id")?,

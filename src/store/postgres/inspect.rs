@@ -153,11 +153,11 @@ pub struct DatabaseStatus {
 /// # Errors
 /// [`OpenError`] when it is unavailable, or cannot be inspected.
 pub async fn inspect(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
-    let looked = timeout(LIMIT, look(options, now)).await;
+    let looked = timeout(LIMIT, inspect_database(options, now)).await;
     looked.unwrap_or_else(|_| Err(StoreError::timeout(LIMIT).into()))
 }
 
-async fn look(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
+async fn inspect_database(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
     let (mut conn, _) = connect::first(usual(options).application_name("callgate doctor")).await?;
     conn.execute("set default_transaction_read_only = on").await?;
     let query = sqlx::query_as("select name, coalesce(setting, '') from pg_settings where name = any($1)");

@@ -99,7 +99,7 @@ impl Store {
 /// planner's estimates; a distributed database can only plan simple joins.
 pub(super) fn facts(from: &str, is_distributed: bool) -> String {
     let join = |table: &str, alias: &str, seq: &str| {
-        let of = format!("{table} {alias} where {} and {seq}", load::same(alias, "t"));
+        let of = format!("{table} {alias} where {} and {seq}", load::same_session_condition(alias, "t"));
         match is_distributed {
             true => format!("join {}", of.replacen(" where ", " on ", 1)),
             false => format!("cross join lateral (select {alias}.* from {of} limit 1) {alias}"),

@@ -54,7 +54,7 @@ pub async fn retain(
     let (mut conn, _) = connect::first(options).await?;
     let is_distributed = distribute::is_distributed(&mut conn).await?;
     let now = maintain::now(&mut conn).await?;
-    let clocks = clocks::look(&mut conn, now, server).await?;
+    let clocks = clocks::check_clocks(&mut conn, now, server).await?;
     Ok(match clocks.of_retention() {
         Some(by) => (clocks, drop_months(&mut conn, days, by, is_distributed).await?),
         None => (clocks, RetentionResult::default()),

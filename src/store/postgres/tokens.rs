@@ -55,7 +55,7 @@ impl Store {
         replaced: Option<(&str, Timestamp)>,
         by: &Actor,
     ) -> Result<(), StoreError> {
-        self.readers.read(async |conn| put(conn, token, replaced, by).await).await
+        self.readers.read(async |conn| insert_token(conn, token, replaced, by).await).await
     }
 
     /// Revokes a token of a tenant; returns it, none if unknown.
@@ -75,7 +75,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn tenants_named(&self, names: &[String]) -> Result<BTreeMap<String, TenantId>, StoreError> {
+    pub async fn find_tenants(&self, names: &[String]) -> Result<BTreeMap<String, TenantId>, StoreError> {
         let select = sqlx::query("select name, tenant_id from tenant where name = any($1)").bind(names);
         let read = |row: &PgRow| Ok((row.try_get("name")?, TenantId(row.try_get("tenant_id")?)));
         self.readers.read(async |conn| select.fetch_all(conn).await?.iter().map(read).collect()).await
@@ -85,7 +85,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
-    pub async fn tokens_used(&self, ids: &[String]) -> Result<(), StoreError> {
+    pub async fn touch_tokens(&self, ids: &[String]) -> Result<(), StoreError> {
         let update = sqlx::query("update token set used_at = now() where token_id = any($1)").bind(ids);
         self.readers.read(async |conn| Ok(update.execute(conn).await.map(drop)?)).await
     }
@@ -105,7 +105,7 @@ async fn by_id(conn: &mut PgConnection, ids: &[String]) -> LoadedRow<(Vec<Stored
     Ok((rows.iter().map(read).collect::<LoadedRow<_>>()?, any))
 }
 
-async fn put(
+async fn insert_token(
     conn: &mut PgConnection,
     token: &StoredToken,
     replaced: Option<(&str, Timestamp)>,

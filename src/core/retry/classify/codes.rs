@@ -184,9 +184,9 @@ static INDEX: LazyLock<BTreeMap<String, Meaning>> = LazyLock::new(|| {
 
 /// The meaning of `name`, a code or a type, in any spelling and with any module path. A number of three digits is an
 /// HTTP status.
-pub(super) fn known(name: &str) -> Option<Meaning> {
+pub(super) fn find_code(name: &str) -> Option<Meaning> {
     let name = name.trim();
-    if let Some(state) = sqlstate::known(name) {
+    if let Some(state) = sqlstate::find_sqlstate(name) {
         return Some(state);
     }
     let key = key(name);

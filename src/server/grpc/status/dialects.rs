@@ -29,14 +29,14 @@ pub(in crate::grpc) fn body_too_large() -> Status {
 }
 
 /// A page of an origin that may not ask.
-pub(in crate::grpc) fn origin_refused() -> Status {
+pub(in crate::grpc) fn origin_status() -> Status {
     let message = "pages of this origin may not ask here: the server's --origin lists those that may";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }
 
 /// A request to a foreign name, where no credential is required: a page may have a name of its own resolve to this
 /// machine.
-pub(in crate::grpc) fn name_refused() -> Status {
+pub(in crate::grpc) fn host_name_status() -> Status {
     let message = "ask by an address or as localhost: without credentials no other name of this server is answered";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }

@@ -16,7 +16,7 @@ pub(in crate::grpc) fn not_of_the_plane() -> Status {
 }
 
 /// A rejected change of a tenant.
-pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
+pub(in crate::grpc) fn tenant_change_status(why: &TenantChange) -> Status {
     let (code, reason, message) = match why {
         TenantChange::Taken => (
             Code::AlreadyExists,
@@ -39,7 +39,7 @@ pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
 }
 
 /// The tenant uses as much as it may. Only calls come back by themselves.
-pub(in crate::grpc) fn quota_exceeded(quota: Quota) -> Status {
+pub(in crate::grpc) fn quota_status(quota: Quota) -> Status {
     let info: HashMap<String, String> = [("quota".to_owned(), quota.as_str().to_owned())].into();
     let mut details = ErrorDetails::with_error_info("QUOTA_EXCEEDED", DOMAIN, info);
     let message = match quota {
@@ -64,7 +64,7 @@ pub(in crate::grpc) fn key_missing() -> Status {
 }
 
 /// The tenant of a request is not served.
-pub(in crate::grpc) fn not_served(state: Option<TenantState>) -> Status {
+pub(in crate::grpc) fn unserved_tenant_status(state: Option<TenantState>) -> Status {
     let (reason, message) = match state {
         Some(TenantState::Suspended) => (
             "TENANT_SUSPENDED",

@@ -139,7 +139,7 @@ pub(super) fn status() -> String {
 pub(super) type FilterQuery<'q> = Query<'q, Postgres, PgArguments>;
 
 /// Binds $1 to $11.
-pub(super) fn bound<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -> FilterQuery<'q> {
+pub(super) fn bind_filter<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -> FilterQuery<'q> {
     let query = sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(tenant.0)
         .bind(filter.agent.as_deref())
