@@ -16,7 +16,7 @@ const BARE_TYPES: &str = "Answered|Asked|Begun|Checked|Chosen|Done|Form|Found|Gi
                           Line|Lost|Made|Meant|Named|Part|Place|Refused|Reported|Row|Said|Seen|Shown|Stored|Taken|\
                           Told|Wanted|Way|What|Who|Whom|Whose|Why";
 /// Words that name no function: they are neither a verb with its object nor a conversion nor a predicate.
-const BARE_FUNCTIONS: &str = "told|said|look|kept|in_words|tell|say|way|whom|alike|apart|beside";
+const BARE_FUNCTIONS: &str = "told|said|look|kept|in_words";
 /// The most characters of a test's name.
 const TEST_NAME_MAX: usize = 80;
 
