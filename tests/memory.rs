@@ -74,7 +74,7 @@ fn of_four_calls<T>(sessions: usize, asked: impl Fn() -> T) -> (usize, usize, T)
     for name in 0..sessions {
         let tree = tree(&policy, name, 4);
         slots.set_root(DEFAULT_TENANT, &tree.root, &tree.root);
-        drop(slots.put(tree));
+        drop(slots.put_tree(tree));
     }
     let (kept, estimated) = slots.size();
     assert_eq!(kept, sessions, "some were forgotten");

@@ -36,7 +36,7 @@ use callgate_core::{
 use callgate_net::clock::Clock;
 use callgate_server::telemetry::{self, LineFormat, Telemetry, TelemetrySettings, names, verdict};
 use certificates::Authority;
-use collector::{Attribute, Got, Logs, Metrics, Traces};
+use collector::{Attribute, Logs, Metrics, ReceivedTelemetry, Traces};
 use serde_json::Value;
 
 const ENDPOINT: &str = "CALLGATE_TEST_OTLP_ENDPOINT";
@@ -46,7 +46,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const WORK_MAX: Duration = Duration::from_secs(5);
 const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
 
-fn allowed() -> (Proposal, Verdict) {
+fn allowed_call() -> (Proposal, Verdict) {
     let session = SessionId::parse("session", "s1").expect("a name");
     let policy = Policy::default();
     let proposal = policy.propose(Request::new(
@@ -83,13 +83,13 @@ fn other_process() {
         let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
         let headers = [(http::HeaderName::from_static("traceparent"), traceparent.parse().expect("a header"))];
         let headers = http::HeaderMap::from_iter(headers);
-        let (proposal, verdict) = allowed();
+        let (proposal, verdict) = allowed_call();
         let mut worked = Duration::ZERO;
         for i in 0..DECISIONS {
             let started = clock.tick();
-            telemetry::evaluate_span(&headers).in_scope(|| verdict::evaluated(&verdict, &proposal, 0, []));
-            metrics.evaluated(&verdict, &proposal, clock.elapsed(started));
-            worked += clock.elapsed(started);
+            telemetry::evaluate_span(&headers).in_scope(|| verdict::log_verdict(&verdict, &proposal, 0, []));
+            metrics.record_evaluate(&verdict, &proposal, clock.elapsed_since(started));
+            worked += clock.elapsed_since(started);
             if i % 10 == 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -97,7 +97,7 @@ fn other_process() {
         assert!(worked < WORK_MAX, "the work took {worked:?}");
         let started = clock.tick();
         telemetry.shutdown().await;
-        let took = clock.elapsed(started);
+        let took = clock.elapsed_since(started);
         assert!(took < SHUTDOWN_MAX, "the end took {took:?}");
     });
 }
@@ -167,7 +167,7 @@ fn a_collector_behind_https_is_greeted_with_tls() {
 const HTTP: (&str, &str) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
 
 #[test]
-fn what_cannot_be_a_collector_costs_one_line_too() {
+fn invalid_collector_costs_one_line_too() {
     let said = |rubbish: &'static [u8], environment: &[(&str, &str)]| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
@@ -201,17 +201,21 @@ fn over_http_the_cause_of_a_failure_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_gets_every_span_metric_and_line_before_the_end() {
-    let got = Got::default();
+    let got = ReceivedTelemetry::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-    let server = tokio::spawn(served(tonic::transport::Server::builder(), listener, got.clone()));
+    let server = tokio::spawn(serve_collector(tonic::transport::Server::builder(), listener, got.clone()));
     let lines = tokio::task::spawn_blocking(move || run(&endpoint)).await.expect("runs");
     server.abort();
     assert!(lines.is_empty(), "{lines:#?}");
     assert_everything(&got);
 }
 
-async fn served(mut server: tonic::transport::Server, listener: tokio::net::TcpListener, got: Got) {
+async fn serve_collector(
+    mut server: tonic::transport::Server,
+    listener: tokio::net::TcpListener,
+    got: ReceivedTelemetry,
+) {
     let server =
         server.add_service(Traces(got.clone())).add_service(Metrics(got.clone())).add_service(Logs(got.clone()));
     let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
@@ -219,10 +223,10 @@ async fn served(mut server: tonic::transport::Server, listener: tokio::net::TcpL
 }
 
 /// TLS files of both sides of a connection.
-fn secured(authority: &Authority) -> (tempfile::TempDir, Vec<(&'static str, String)>) {
+fn tls_environment(authority: &Authority) -> (tempfile::TempDir, Vec<(&'static str, String)>) {
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = authority.client(&["gate.example"], &[]).write(folder.path());
-    let ca = certificates::put(folder.path(), "ca.crt", &authority.pem);
+    let ca = certificates::write_atomically(folder.path(), "ca.crt", &authority.pem);
     let path = |path: std::path::PathBuf| path.to_str().expect("text").to_owned();
     let environment = vec![
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", path(ca)),
@@ -235,18 +239,18 @@ fn secured(authority: &Authority) -> (tempfile::TempDir, Vec<(&'static str, Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_does_one_over_tls_that_asks_who_sends() {
-    let (authority, got) = (Authority::new("collectors"), Got::default());
+async fn collector_with_client_certificates_gets_everything_before_the_end() {
+    let (authority, got) = (Authority::new("collectors"), ReceivedTelemetry::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("https://localhost:{}", listener.local_addr().expect("an address").port());
-    let (folder, environment) = secured(&authority);
+    let (folder, environment) = tls_environment(&authority);
     let shown = authority.server();
     let tls = tonic::transport::ServerTlsConfig::new()
         .identity(tonic::transport::Identity::from_pem(&shown.certificate, &shown.key))
         .client_ca_root(tonic::transport::Certificate::from_pem(&authority.pem));
     let server = tonic::transport::Server::builder().tls_config(tls).expect("TLS");
-    let server = tokio::spawn(served(server, listener, got.clone()));
-    let work = move || run_with(&endpoint, &borrowed(&environment));
+    let server = tokio::spawn(serve_collector(server, listener, got.clone()));
+    let work = move || run_with(&endpoint, &borrow_pairs(&environment));
     let lines = tokio::task::spawn_blocking(work).await.expect("runs");
     server.abort();
     drop(folder);
@@ -258,13 +262,14 @@ async fn so_does_one_over_tls_that_asks_who_sends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn and_one_over_http_by_three_connections_in_all() {
-    let (authority, got, connections) = (Authority::new("collectors"), Got::default(), Arc::<AtomicUsize>::default());
+    let (authority, got, connections) =
+        (Authority::new("collectors"), ReceivedTelemetry::default(), Arc::<AtomicUsize>::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("https://localhost:{}/otel", listener.local_addr().expect("an address").port());
-    let (folder, mut environment) = secured(&authority);
+    let (folder, mut environment) = tls_environment(&authority);
     environment.push((HTTP.0, HTTP.1.to_owned()));
     let server = tokio::spawn(posted::serve(listener, authority, got.clone(), connections.clone()));
-    let work = move || run_with(&endpoint, &borrowed(&environment));
+    let work = move || run_with(&endpoint, &borrow_pairs(&environment));
     let lines = tokio::task::spawn_blocking(work).await.expect("runs");
     server.abort();
     drop(folder);
@@ -273,11 +278,11 @@ async fn and_one_over_http_by_three_connections_in_all() {
     assert_eq!(connections.load(Ordering::SeqCst), 3, "one for each signal, kept");
 }
 
-fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
+fn borrow_pairs<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
     environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
-fn assert_everything(got: &Got) {
+fn assert_everything(got: &ReceivedTelemetry) {
     let spans = got.spans.lock().expect("whole");
     assert_eq!(spans.len(), DECISIONS);
     let trace = hex::decode(TRACE).expect("hexadecimal");

@@ -51,12 +51,12 @@ impl PendingCall {
     }
 
     /// Takes over the pending calls of killed processes in a folder, with their reports.
-    pub(super) fn left(folder: &Path) -> Vec<(Self, RecordRequest)> {
+    pub(super) fn take_abandoned(folder: &Path) -> Vec<(Self, RecordRequest)> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| Self::taken(entry.path())).collect()
+        entries.filter_map(|entry| Self::take_file(entry.path())).collect()
     }
 
-    fn taken(path: PathBuf) -> Option<(Self, RecordRequest)> {
+    fn take_file(path: PathBuf) -> Option<(Self, RecordRequest)> {
         if path.extension().unwrap_or_default() != &*boot().unwrap_or_default() {
             // Its call may have started before the machine did.
             let _ = fs::remove_file(path);
@@ -94,11 +94,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_taken_once_and_what_has_started_never() {
+    fn abandoned_call_is_taken_once_and_a_running_one_never() {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |id: &str| RecordRequest { call_id: id.to_owned(), ..RecordRequest::default() };
         let note = |id: &str| PendingCall::note(folder.path(), &of(id)).expect("noted");
-        let left = || PendingCall::left(folder.path());
+        let left = || PendingCall::take_abandoned(folder.path());
         let mut living = note("a");
         assert!(left().is_empty(), "its process lives");
         assert!(living.add(&RecordRequest { not_started: true, ..RecordRequest::default() }));

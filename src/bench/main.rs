@@ -12,7 +12,7 @@ mod simulate;
 
 use std::process::ExitCode;
 
-use callgate_client::process::{block_on, failed};
+use callgate_client::process::{block_on, print_failure};
 use clap::{Parser, Subcommand};
 
 /// The allocator of `callgate`.
@@ -51,5 +51,5 @@ fn main() -> ExitCode {
         Command::BenchYardstick(args) => block_on(pairs::yardstick::run(args)),
         Command::BenchCollector => block_on(pairs::collector::run()),
     };
-    outcome.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+    outcome.map_or_else(|error| print_failure(&error), |()| ExitCode::SUCCESS)
 }

@@ -10,8 +10,8 @@ use super::{
 };
 use callgate_client::{
     json::OutputFormat,
-    out,
-    remote::{AuthenticatedChannel, Remote, asked, at, reason, refusal},
+    output,
+    remote::{AuthenticatedChannel, Remote, at, into_response, reason, refusal},
 };
 use callgate_proto::{
     time::duration,
@@ -111,8 +111,8 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
         }
         Action::Show { approval_id, server: ReadArgs { form, remote } } => {
             let mut client = client(&remote).await?;
-            let found = asked(client.get_approval(GetApprovalRequest { approval_id }).await)?;
-            form.each(found.approval.as_slice(), whole)
+            let found = into_response(client.get_approval(GetApprovalRequest { approval_id }).await)?;
+            form.print_items(found.approval.as_slice(), whole)
         }
         Action::Approve { scope, minutes, arguments, dry_run, answer } => {
             let scope = match scope {
@@ -139,8 +139,11 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
         Action::Deny(answer) => resolve(answer, ResolveApprovalRequest::default()).await,
         Action::Withdraw(ResolveArgs { approval_id, reason, server: WriteArgs { by, form, remote } }) => {
             let mut client = client(&remote).await?;
-            let request = by.signed(WithdrawApprovalRequest { approval_id, reason })?;
-            form.each(asked(client.withdraw_approval(request).await)?.approval.as_slice(), line)
+            let request = by.sign_request(WithdrawApprovalRequest { approval_id, reason })?;
+            form.print_items(
+                into_response(client.withdraw_approval(request).await)?.approval.as_slice(),
+                print_approval,
+            )
         }
         Action::Watch { server: ReadArgs { form, remote } } => watch(form, client(&remote).await?).await,
     }
@@ -159,17 +162,17 @@ async fn list(
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
     let (state, page_size) = (state.into(), PAGE);
     let mut request = ListApprovalsRequest { state, page_size, group, ..ListApprovalsRequest::default() };
-    let mut page = asked(client.list_approvals(request.clone()).await)?;
+    let mut page = into_response(client.list_approvals(request.clone()).await)?;
     // Of a group's, the first pages may be empty.
     while page.approvals.is_empty() && !page.next_page_token.is_empty() {
         request.page_token = page.next_page_token;
-        page = asked(client.list_approvals(request.clone()).await)?;
+        page = into_response(client.list_approvals(request.clone()).await)?;
     }
     let approvals = page.approvals;
     if approvals.is_empty() && !form.json {
         outln!("No approval requests{}.", if all { "" } else { " are open" });
     }
-    form.each(&approvals, line)?;
+    form.print_items(&approvals, print_approval)?;
     if !page.next_page_token.is_empty() {
         errln!("note: only the newest {PAGE} requests are shown");
     }
@@ -179,24 +182,24 @@ async fn list(
 async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::Result<()> {
     let mut client = client(&answer.server.remote).await?;
     let request = ResolveApprovalRequest { approval_id: answer.approval_id, reason: answer.reason, ..what };
-    let resolved = client.resolve_approval(answer.server.by.signed(request)?).await;
+    let resolved = client.resolve_approval(answer.server.by.sign_request(request)?).await;
     if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
         bail!("the request is still open: the policy requires a reason (require_reason). Add --reason TEXT");
     }
-    let resolved = asked(resolved)?;
+    let resolved = into_response(resolved)?;
     let is_edited = resolved.approval.as_ref().is_some_and(|approval| !approval.edited_args_digest.is_empty());
-    answer.server.form.each(resolved.approval.as_slice(), if is_edited { whole } else { line })
+    answer.server.form.print_items(resolved.approval.as_slice(), if is_edited { whole } else { print_approval })
 }
 
 async fn watch(form: OutputFormat, mut client: ApprovalServiceClient<AuthenticatedChannel>) -> anyhow::Result<()> {
-    let mut questions = asked(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
-    while !out::is_closed() {
+    let mut questions = into_response(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
+    while !output::is_closed() {
         let told = tokio::select! {
             told = questions.message() => told,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         match told {
-            Ok(Some(told)) => form.each(told.approval.as_slice(), line)?,
+            Ok(Some(told)) => form.print_items(told.approval.as_slice(), print_approval)?,
             Ok(None) => bail!("the server ended the watch"),
             Err(status) => return Err(refusal(&status)),
         }
@@ -217,7 +220,7 @@ pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
     }
 }
 
-fn line(approval: &Approval) {
+fn print_approval(approval: &Approval) {
     let (state, style) = state(approval);
     let mut arguments: String = approval.arguments_json.chars().take(ARGUMENTS).collect();
     if arguments.len() < approval.arguments_json.len() {
@@ -229,12 +232,12 @@ fn line(approval: &Approval) {
         at(approval.create_time.as_ref()),
         approval.tool,
         approval.session_id,
-        whom(approval).map(|whom| format!("  for {whom}")).unwrap_or_default()
+        describe_approvers(approval).map(|whom| format!("  for {whom}")).unwrap_or_default()
     );
 }
 
 /// Approvers of an open request, where restricted.
-fn whom(approval: &Approval) -> Option<String> {
+fn describe_approvers(approval: &Approval) -> Option<String> {
     let is_open = approval.state() == ApprovalState::Pending;
     (is_open && (!approval.group.is_empty() || approval.required_approvals > 1)).then(|| asked_of(approval))
 }

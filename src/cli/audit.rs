@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::server_args::ReadArgs;
 use callgate_client::{
     json::OutputFormat,
-    remote::{AuthenticatedChannel, asked, at},
+    remote::{AuthenticatedChannel, at, into_response},
 };
 use callgate_proto::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
@@ -64,11 +64,11 @@ async fn list(
 ) -> anyhow::Result<ExitCode> {
     let mut request = ListAuditEntriesRequest { page_size: if all { PAGE } else { SHOWN }, ..Default::default() };
     loop {
-        let page = asked(client.list_audit_entries(request.clone()).await)?;
+        let page = into_response(client.list_audit_entries(request.clone()).await)?;
         if page.entries.is_empty() && !form.json && request.page_token.is_empty() {
             outln!("The audit log is empty.");
         }
-        form.each(&page.entries, line)?;
+        form.print_items(&page.entries, print_entry)?;
         match page.next_page_token {
             end if end.is_empty() => return Ok(ExitCode::SUCCESS),
             _ if !all => {
@@ -80,7 +80,7 @@ async fn list(
     }
 }
 
-fn line(entry: &AuditEntry) {
+fn print_entry(entry: &AuditEntry) {
     let with = |label: &str, text: &str| if text.is_empty() { String::new() } else { format!("{label}{text}") };
     let erased = if entry.erased_by == 0 { String::new() } else { format!("  (texts erased by {})", entry.erased_by) };
     outln!(
@@ -107,8 +107,8 @@ async fn verify(
     mut client: AuditServiceClient<AuthenticatedChannel>,
 ) -> anyhow::Result<ExitCode> {
     let held = anchors.len();
-    let found = asked(client.verify_audit(VerifyAuditRequest { anchors }).await)?;
-    form.tell(&found, |found| {
+    let found = into_response(client.verify_audit(VerifyAuditRequest { anchors }).await)?;
+    form.print_item(&found, |found| {
         found.problems.iter().for_each(|problem| outln!("{problem}"));
         if found.anchor.is_empty() {
             outln!("The audit log is empty.");

@@ -27,7 +27,12 @@ use callgate_core::policy::Policy;
 use callgate_net::listener::{Address, BoundListener, TransportSettings};
 use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
-use callgate_server::{config::DatabaseConfig, grpc, plane::ServerHandle, telemetry::Metrics};
+use callgate_server::{
+    config::DatabaseConfig,
+    grpc,
+    plane::{ServerHandle, ServerSetup},
+    telemetry::Metrics,
+};
 
 /// Maximum wait requested from the server after WAIT; it responds at once if that does not suffice.
 const WAIT_MAX: Duration = Duration::from_secs(3);
@@ -82,16 +87,15 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let bound = vec![BoundListener::bind(listen, &TransportSettings::default())?];
-    let plane = ServerHandle::start(
-        bound,
-        &database,
-        Arc::new(Policy::default()),
-        None,
-        (None, None),
-        Metrics::none(),
-        grpc::GrpcSettings::default(),
-    )
-    .await?;
+    let setup = ServerSetup {
+        policy: Arc::new(Policy::default()),
+        file: None,
+        auth: None,
+        keys: None,
+        metrics: Metrics::none(),
+        settings: grpc::GrpcSettings::default(),
+    };
+    let plane = ServerHandle::start(bound, &database, setup).await?;
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();
     // Ctrl-C ends the demo and its server.
     let played = tokio::select! {
@@ -106,7 +110,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
 async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     let wire = Credential::default().connect(url, Bearer::default(), "").await?;
     play(url, wire, pace_ms).await?;
-    Show.gone();
+    Show.print_end();
     Ok(())
 }
 
@@ -238,7 +242,7 @@ impl Stage {
                 break;
             }
             let recorded = self.client.record(&call_id, broken()).await?;
-            self.show.recorded(&recorded);
+            self.show.print_outcome(&recorded);
             // One suppressed retry in twenty is made for exploration.
             if recorded.advice.is_none_or(|advice| !advice.probe) {
                 break;
@@ -263,7 +267,7 @@ impl Stage {
         *self.ends.entry(verdict.decision()).or_default() += 1;
         if verdict.decision() == Decision::Allow {
             let recorded: RecordResponse = self.client.record(&call_id, outcome).await?;
-            self.show.recorded(&recorded);
+            self.show.print_outcome(&recorded);
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ const INPUT_BYTES_MAX: u64 = 4 << 20;
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {
     #[command(flatten)]
-    who: Who,
+    who: CallerArgs,
     /// The tool's name
     #[arg(long, value_name = "NAME")]
     tool: String,
@@ -63,7 +63,7 @@ pub(super) struct EvaluateArgs {
 
 /// Caller of the call.
 #[derive(Debug, Args)]
-pub(super) struct Who {
+pub(super) struct CallerArgs {
     /// The session's id
     #[arg(long, value_name = "ID", env = "CALLGATE_SESSION")]
     pub(super) session: String,
@@ -81,7 +81,7 @@ pub(super) struct Who {
     user: String,
 }
 
-impl Who {
+impl CallerArgs {
     pub(super) fn caller(&self) -> Caller {
         Caller {
             session_id: self.session.clone(),
@@ -150,16 +150,16 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
     };
     let client = client(args.server.remote.connect().await?);
     let call_id = request.call.as_ref().map(|call| call.call_id.clone()).unwrap_or_default();
-    let answer = judged(client, request, Duration::from_secs(args.wait)).await;
+    let answer = evaluate_with_waits(client, request, Duration::from_secs(args.wait)).await;
     // The call may have been stored; a retry needs its id, else it counts as another call.
     let answer = answer.with_context(|| format!("call {call_id:?} got no decision; repeat it with --call-id"))?;
     let decision = answer.verdict.as_ref().context("the server gave no verdict")?.decision();
-    args.server.form.tell(&answer, |answer| answer.verdict.iter().for_each(told))?;
+    args.server.form.print_item(&answer, |answer| answer.verdict.iter().for_each(print_verdict))?;
     Ok(ExitCode::from(code(decision)))
 }
 
 /// Evaluates, and again while it must wait and may.
-pub(super) async fn judged(
+pub(super) async fn evaluate_with_waits(
     mut client: GateServiceClient<AuthenticatedChannel>,
     mut request: EvaluateRequest,
     patience: Duration,
@@ -214,7 +214,7 @@ pub(super) fn style_decision(verdict: &Verdict) -> (&'static str, Style) {
 }
 
 /// A verdict for people; what the model is to see comes last, as it is.
-fn told(verdict: &Verdict) {
+fn print_verdict(verdict: &Verdict) {
     let (word, style) = style_decision(verdict);
     let why = if verdict.reason.is_empty() { String::new() } else { format!(" {}", verdict.reason) };
     outln!("{style}{word}{style:#}{why}");

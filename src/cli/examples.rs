@@ -193,7 +193,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
 ];
 
 /// The command line with its examples.
-pub(super) fn shown(command: Command) -> Command {
+pub(super) fn add_examples(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, (path, examples)| {
         let words: Vec<&str> = path.split_whitespace().collect();
         match words.first().is_some_and(|first| command.find_subcommand(first).is_none()) {
@@ -231,7 +231,7 @@ mod tests {
     use crate::cli::{AgentSideCli, Cli};
 
     /// The words of a line, up to a redirection.
-    fn words(line: &str) -> Vec<String> {
+    fn split_words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
         for c in line.chars().chain([' ']) {
             match c {
@@ -265,17 +265,17 @@ mod tests {
         for (path, examples) in EXAMPLES {
             for (line, _) in *examples {
                 assert!(line.starts_with(&format!("callgate {path}")), "{line} is no example of {path}");
-                let read = Cli::try_parse_from(words(line));
+                let read = Cli::try_parse_from(split_words(line));
                 assert!(read.is_ok(), "{line}: {}", read.expect_err("checked"));
             }
         }
     }
 
     #[test]
-    fn what_runs_beside_an_agent_has_the_same_help_by_its_own_command_line() {
+    fn hook_program_has_the_help_of_its_command() {
         for name in ["hook", "mcp-proxy"] {
             let help = |command: Command| {
-                let read = shown(command).try_get_matches_from(["callgate", name, "--help"]);
+                let read = add_examples(command).try_get_matches_from(["callgate", name, "--help"]);
                 read.expect_err("help").to_string()
             };
             assert_eq!(help(AgentSideCli::command()), help(Cli::command()), "{name}");
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_whole() {
-        shown(Cli::command()).debug_assert();
+        add_examples(Cli::command()).debug_assert();
     }
 
     /// Commands without a list or item, or with an output format of their own.

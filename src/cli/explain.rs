@@ -5,10 +5,10 @@ use anyhow::bail;
 use clap::{Args, builder::NonEmptyStringValueParser};
 use serde_json::{Value, json};
 
-use super::{approvals, recorded::stored, server_args::ReadArgs};
+use super::{approvals, recorded::fetch_calls, server_args::ReadArgs};
 use callgate_client::{
     json::{self},
-    remote::{Remote, asked, at, named},
+    remote::{Remote, at, into_response, member_name},
 };
 use callgate_core::{
     domain::{outcome::Repeat, time::wait_in_words},
@@ -45,18 +45,18 @@ pub(super) struct ExplainArgs {
 
 /// Runs it.
 pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
-    let call = found(&args).await?;
+    let call = find_call(&args).await?;
     let questions = questions(&args.server.remote, &call).await?;
     let mut client = SessionServiceClient::new(args.server.remote.connect().await?);
     let (session_id, call_id) = (call.session_id.clone(), call.call_id.clone());
-    let explained = asked(client.explain_call(ExplainCallRequest { session_id, call_id }).await)?;
+    let explained = into_response(client.explain_call(ExplainCallRequest { session_id, call_id }).await)?;
     if args.server.form.json {
         let rules: Vec<Value> = explained.rules.iter().map(rule_as_json).collect();
         let approvals = questions.iter().map(json::value).collect::<anyhow::Result<Vec<_>>>()?;
         outln!("{}", json!({"call": json::value(&call)?, "approvals": approvals, "rules": rules}));
         return Ok(());
     }
-    told(&call);
+    print_call(&call);
     questions.iter().for_each(question);
     let bold = Style::new().bold();
     if explained.inputs_missing.is_empty() {
@@ -68,7 +68,7 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     outln!("\n{bold}rules, in order{bold:#}");
     for one in &explained.rules {
         match &one.finding {
-            Some(finding) => said(&one.rule, finding),
+            Some(finding) => print_finding(&one.rule, finding),
             None if one.mode == "off" => outln!("  {:<16} off", one.rule),
             None => {
                 let shadowed = if one.mode == "shadow" { " (shadowed)" } else { "" };
@@ -87,10 +87,10 @@ fn rule_as_json(one: &ExplainedRule) -> Value {
 }
 
 /// The unique call.
-async fn found(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
+async fn find_call(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
     let session_id = args.session.clone().unwrap_or_default();
     let wanted = ExportCallsRequest { session_id, call_id: args.call_id.clone(), start_time: None };
-    let mut found = stored(&args.server.remote, wanted).await?;
+    let mut found = fetch_calls(&args.server.remote, wanted).await?;
     // A session is looked for with its whole call tree.
     found.retain(|call| args.session.as_ref().is_none_or(|session| call.session_id == *session));
     match found.len() {
@@ -113,7 +113,7 @@ fn decision(call: &ExportCallsResponse) -> &'static str {
     call.decision().as_str_name().trim_start_matches("DECISION_")
 }
 
-fn told(call: &ExportCallsResponse) {
+fn print_call(call: &ExportCallsResponse) {
     let bold = Style::new().bold();
     outln!("{bold}{}{bold:#} {} {} of session {}", decision(call), call.tool, call.call_id, call.session_id);
     outln!("  judged     {} by policy {}", at(call.judge_time.as_ref()), call.policy_version);
@@ -137,13 +137,13 @@ fn told(call: &ExportCallsResponse) {
 
 /// The outcome, and for a failure the party that may repeat it.
 fn outcome(call: &ExportCallsResponse) -> String {
-    let status = named(call.status().as_str_name(), "OUTCOME_STATUS_");
+    let status = member_name(call.status().as_str_name(), "OUTCOME_STATUS_");
     let kind = match call.failure() {
         FailureKind::Unspecified => String::new(),
-        kind => format!(" ({})", named(kind.as_str_name(), "FAILURE_KIND_")),
+        kind => format!(" ({})", member_name(kind.as_str_name(), "FAILURE_KIND_")),
     };
     let wait = || wait_in_words(millis(call.retry_after.as_ref()));
-    let advised = Repeat::from_name(&named(call.repeat().as_str_name(), "REPEAT_"));
+    let advised = Repeat::from_name(&member_name(call.repeat().as_str_name(), "REPEAT_"));
     let advised = advised.map(|repeat| format!(": {}", repeat.describe(&wait())));
     format!("{status}{kind}{}", advised.unwrap_or_default())
 }
@@ -153,7 +153,7 @@ async fn questions(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Resul
     let mut client = ApprovalServiceClient::new(remote.connect().await?);
     let session_id = call.session_id.clone();
     let request = ListApprovalsRequest { session_id, page_size: QUESTIONS_MAX, ..ListApprovalsRequest::default() };
-    let all = asked(client.list_approvals(request).await)?.approvals;
+    let all = into_response(client.list_approvals(request).await)?.approvals;
     Ok(all.into_iter().filter(|approval| approval.call_id == call.call_id).collect())
 }
 
@@ -167,7 +167,7 @@ fn question(approval: &Approval) {
     outln!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
 }
 
-fn said(rule: &str, finding: &v1::Finding) {
+fn print_finding(rule: &str, finding: &v1::Finding) {
     let decision = finding.decision().as_str_name().trim_start_matches("DECISION_");
     let colour = if decision == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
     let style = Style::new().fg_color(Some(colour.into()));

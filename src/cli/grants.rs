@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::server_args::{ReadArgs, WriteArgs};
-use callgate_client::remote::{asked, at};
+use callgate_client::remote::{at, into_response};
 use callgate_proto::{
     time::duration,
     v1::{CreateGrantRequest, Grant, ListGrantsRequest, RevokeGrantRequest, grant_service_client::GrantServiceClient},
@@ -63,8 +63,8 @@ pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let ttl = Some(duration(minutes.saturating_mul(60_000)));
             let request = CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl, reason };
-            let made = asked(client.create_grant(by.signed(request)?).await)?;
-            form.each(made.grant.as_slice(), |grant| {
+            let made = into_response(client.create_grant(by.sign_request(request)?).await)?;
+            form.print_items(made.grant.as_slice(), |grant| {
                 let Grant { grant_id, session_id, tool_pattern, ceiling, expire_time, .. } = grant;
                 let until = at(expire_time.as_ref());
                 outln!("{grant_id}: {ceiling} calls of {tool_pattern} for session {session_id}, until {until}");
@@ -74,11 +74,11 @@ pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let mut request = ListGrantsRequest { session_id: session, page_size: PAGE, ..Default::default() };
             loop {
-                let page = asked(client.list_grants(request.clone()).await)?;
+                let page = into_response(client.list_grants(request.clone()).await)?;
                 if page.grants.is_empty() && request.page_token.is_empty() && !form.json {
                     outln!("No grants are open.");
                 }
-                form.each(&page.grants, |grant| {
+                form.print_items(&page.grants, |grant| {
                     let Grant { grant_id, tool_pattern, used, ceiling, expire_time, .. } = grant;
                     let until = at(expire_time.as_ref());
                     outln!("{grant_id}  {tool_pattern}  {used} of {ceiling} used, until {until}");
@@ -93,8 +93,8 @@ pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let done = format!("{grant_id} is revoked");
             let request = RevokeGrantRequest { session_id: session, grant_id, reason: String::new() };
-            let revoked = asked(client.revoke_grant(by.signed(request)?).await)?;
-            form.tell(&revoked, |_| outln!("{done}"))
+            let revoked = into_response(client.revoke_grant(by.sign_request(request)?).await)?;
+            form.print_item(&revoked, |_| outln!("{done}"))
         }
     }
 }

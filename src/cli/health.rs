@@ -9,7 +9,7 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 
 use callgate_client::{
     credential::{AuthenticatedChannel, Bearer, Credential},
-    remote::{Remote, asked},
+    remote::{Remote, into_response},
 };
 use callgate_server::config::{LISTEN_DEFAULT, Listen, listen};
 
@@ -34,9 +34,9 @@ pub(super) struct HealthArgs {
 
 impl HealthArgs {
     /// The named server; otherwise the one that this environment configures, as in its container or unit.
-    fn own(&self) -> anyhow::Result<Option<String>> {
+    fn find_server(&self) -> anyhow::Result<Option<String>> {
         match std::env::var("CALLGATE_LISTEN") {
-            Ok(listens) if !self.remote.is_named() => own(&listens).map(Some),
+            Ok(listens) if !self.remote.is_named() => local_address(&listens).map(Some),
             _ => Ok(None),
         }
     }
@@ -51,10 +51,10 @@ impl HealthArgs {
 
 /// Runs `callgate health`: an error unless the server is healthy.
 pub(super) async fn run(args: HealthArgs) -> anyhow::Result<()> {
-    let own = args.own()?;
+    let own = args.find_server()?;
     let until = Instant::now() + Duration::from_secs(args.wait.into());
     loop {
-        match look(&args, own.as_deref()).await {
+        match check_health(&args, own.as_deref()).await {
             Ok(told) => {
                 outln!("{told}");
                 return Ok(());
@@ -65,12 +65,12 @@ pub(super) async fn run(args: HealthArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn look(args: &HealthArgs, own: Option<&str>) -> anyhow::Result<String> {
+async fn check_health(args: &HealthArgs, own: Option<&str>) -> anyhow::Result<String> {
     let url = own.map_or_else(|| args.remote.server(), Ok)?;
     let limit = Duration::from_secs(args.timeout.into());
     let ask = async {
         let mut client = HealthClient::new(args.connect(own).await?);
-        asked(client.check(HealthCheckRequest::default()).await)
+        into_response(client.check(HealthCheckRequest::default()).await)
     };
     let Ok(answer) = timeout(limit, ask).await else {
         bail!("{url} did not answer within {} s", args.timeout);
@@ -83,7 +83,7 @@ async fn look(args: &HealthArgs, own: Option<&str>) -> anyhow::Result<String> {
 }
 
 /// The local address of such a server: its Unix socket if it has one, which needs no certificate.
-fn own(listens: &str) -> anyhow::Result<String> {
+fn local_address(listens: &str) -> anyhow::Result<String> {
     let listens = if listens.trim().is_empty() { LISTEN_DEFAULT } else { listens };
     let all =
         listens.split(',').map(|text| listen(text.trim()).map_err(|error| anyhow::anyhow!("CALLGATE_LISTEN: {error}")));
@@ -116,8 +116,8 @@ mod tests {
             ("[::]:7600", "http://[::1]:7600"),
             ("0.0.0.0:7600, unix:/run/callgate/socket", "unix:/run/callgate/socket"),
         ] {
-            assert_eq!(own(listens).expect(listens), url);
+            assert_eq!(local_address(listens).expect(listens), url);
         }
-        assert!(own("nowhere").is_err_and(|error| error.to_string().starts_with("CALLGATE_LISTEN: ")));
+        assert!(local_address("nowhere").is_err_and(|error| error.to_string().starts_with("CALLGATE_LISTEN: ")));
     }
 }

@@ -13,7 +13,6 @@ mod explain;
 mod grants;
 mod health;
 mod overview;
-mod place;
 mod policy;
 mod privacy;
 mod profiles;
@@ -30,6 +29,7 @@ mod sessions;
 #[cfg(test)]
 mod settings;
 pub mod source;
+mod target;
 mod tenants;
 mod tokens;
 mod tools;
@@ -43,8 +43,8 @@ use clap::{CommandFactory as _, FromArgMatches, Parser, Subcommand};
 
 use callgate_agent::{agents, hook, proxy};
 use callgate_client::{
-    contexts, out,
-    process::{block_on, block_on_threads, failed},
+    contexts, output,
+    process::{block_on, block_on_threads, print_failure},
 };
 
 use callgate_server::{config::ServeConfig, serve};
@@ -149,14 +149,14 @@ struct AgentSideCli {
 
 /// The command line with its examples, and with its commands by task.
 fn command() -> clap::Command {
-    overview::grouped(examples::shown(Cli::command()))
+    overview::group_commands(examples::add_examples(Cli::command()))
 }
 
 /// The typed command, none without arguments. An invalid one ends the process with help.
-fn typed() -> Option<Command> {
+fn parse_command_line() -> Option<Command> {
     let first = std::env::args_os().nth(1)?;
     if first.to_str().is_some_and(AgentSide::has_subcommand) {
-        let read = read::<AgentSideCli>(|| examples::shown(AgentSideCli::command()));
+        let read = read::<AgentSideCli>(|| examples::add_examples(AgentSideCli::command()));
         return Some(Command::AgentSide(read.command));
     }
     Some(read::<Cli>(command).command)
@@ -177,13 +177,13 @@ pub fn is_command(name: &str) -> bool {
 /// invalid command line, and for `callgate evaluate` the decision's (docs/cli.md#exit-codes).
 #[must_use]
 pub fn main() -> ExitCode {
-    let Some(command) = typed() else {
+    let Some(command) = parse_command_line() else {
         errln!("{}", overview::page());
         return ExitCode::from(WRONG_COMMAND_LINE);
     };
     let code = run(command);
-    match out::failure() {
-        Some(error) => failed(&anyhow!("cannot write the output: {error}")),
+    match output::failure() {
+        Some(error) => print_failure(&anyhow!("cannot write the output: {error}")),
         None => code,
     }
 }
@@ -196,7 +196,7 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Health(args) => block_on(health::run(args)),
         Command::Database(args) => block_on(upkeep::run(args)),
-        Command::Doctor(args) => return coded(block_on(doctor::run(*args))),
+        Command::Doctor(args) => return to_exit_code(block_on(doctor::run(*args))),
         Command::Backup(args) => block_on(backup::backup(args)),
         Command::Restore(args) => block_on(backup::restore(args)),
         Command::Psql(args) => block_on(psql::run(&args)),
@@ -212,7 +212,7 @@ fn run(command: Command) -> ExitCode {
         Command::Approvals(args) => block_on(approvals::run(args)),
         Command::Sessions(args) => block_on(sessions::run(args)),
         Command::Grants(args) => block_on(grants::run(args)),
-        Command::Audit(args) => return coded(block_on(audit::run(args))),
+        Command::Audit(args) => return to_exit_code(block_on(audit::run(args))),
         Command::Tenants(args) => block_on(tenants::run(args)),
         Command::Tokens(args) => block_on(tokens::run(args)),
         Command::Forget(args) => block_on(privacy::forget(args)),
@@ -221,7 +221,7 @@ fn run(command: Command) -> ExitCode {
         Command::Profiles(args) => block_on(profiles::run(args)),
         Command::Report(args) => block_on(report::run(args)),
         Command::Replay(args) => replay::run(&args),
-        Command::Evaluate(args) => return coded(block_on(evaluate::evaluate(args))),
+        Command::Evaluate(args) => return to_exit_code(block_on(evaluate::evaluate(args))),
         Command::Run(args) => return run::main(args),
         Command::Record(args) => block_on(record::record(args)),
         Command::Top(args) => block_on(top::run(args)),
@@ -233,11 +233,11 @@ fn run(command: Command) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => print_failure(&error),
     }
 }
 
 /// The exit code of a command that has its own.
-fn coded(ended: anyhow::Result<ExitCode>) -> ExitCode {
-    ended.unwrap_or_else(|error| failed(&error))
+fn to_exit_code(ended: anyhow::Result<ExitCode>) -> ExitCode {
+    ended.unwrap_or_else(|error| print_failure(&error))
 }

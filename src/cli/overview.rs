@@ -21,7 +21,7 @@ const NAME_WIDTH: usize = 11;
 const COLUMNS_MAX: usize = 80;
 
 /// The command line, with help that lists the commands by task.
-pub(super) fn grouped(command: Command) -> Command {
+pub(super) fn group_commands(command: Command) -> Command {
     let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
     let mut list = String::new();
     for (heading, names) in GROUPS {

@@ -12,11 +12,11 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::place::CommandTarget;
+use super::target::CommandTarget;
 use callgate_client::{
     json::OutputFormat,
-    out,
-    remote::{ActorArgs, asked, refusal},
+    output,
+    remote::{ActorArgs, into_response, refusal},
 };
 use callgate_core::domain::ids::TenantId;
 use callgate_proto::v1::{
@@ -33,12 +33,12 @@ use callgate_server::{
 #[derive(Debug, Args)]
 pub(super) struct ForgetArgs {
     #[command(flatten)]
-    whom: Whom,
+    whom: SubjectArgs,
     /// Confirm the deletion, which cannot be undone. Without it, only the amount is printed
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    why: Why,
+    why: ReasonArgs,
     #[command(flatten)]
     form: OutputFormat,
     #[command(flatten)]
@@ -51,12 +51,12 @@ pub(super) struct ForgetArgs {
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
     #[command(flatten)]
-    whom: Whom,
+    whom: SubjectArgs,
     /// Write to this new file [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    why: Why,
+    why: ReasonArgs,
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
@@ -82,7 +82,7 @@ impl Opening {
 }
 
 #[derive(Debug, Args)]
-struct Why {
+struct ReasonArgs {
     /// Reason, stored in the audit log: do not name the subject in it
     #[arg(long, default_value = "")]
     reason: String,
@@ -90,15 +90,15 @@ struct Why {
 
 /// Subject of the data.
 #[derive(Debug, Args)]
-struct Whom {
+struct SubjectArgs {
     /// The subject's kind
-    kind: Kind,
+    kind: SubjectKind,
     /// The subject's id, as callers send it
     name: String,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
+enum SubjectKind {
     /// A session (caller.session_id), with its whole call tree
     Session,
     /// An agent (caller.agent_id), with its counters and halts
@@ -107,14 +107,14 @@ enum Kind {
     User,
 }
 
-impl Whom {
+impl SubjectArgs {
     fn subject(self) -> (String, Subject) {
         let Self { kind, name } = self;
         let named = format!("{name:?}");
         let (kind, subject) = match kind {
-            Kind::Session => ("session", Whose::SessionId(name)),
-            Kind::Agent => ("agent", Whose::AgentId(name)),
-            Kind::User => ("user", Whose::UserId(name)),
+            SubjectKind::Session => ("session", Whose::SessionId(name)),
+            SubjectKind::Agent => ("agent", Whose::AgentId(name)),
+            SubjectKind::User => ("user", Whose::UserId(name)),
         };
         (format!("{kind} {named}"), Subject { subject: Some(subject) })
     }
@@ -149,7 +149,7 @@ where
     <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
 {
     let is_dry = request.validate_only;
-    let mut answers = asked(client.forget(by.signed(request)?).await)?;
+    let mut answers = into_response(client.forget(by.sign_request(request)?).await)?;
     let mut last = ForgetResponse::default();
     loop {
         let next = tokio::select! {
@@ -172,13 +172,13 @@ where
         bail!("the server interrupted it: {}. Run it again to finish", so_far(&last, is_dry));
     }
     if form.json {
-        return form.tell(&last, |_| ());
+        return form.print_item(&last, |_| ());
     }
     if is_dry {
         outln!("This would delete {} of {named}.", trees(&last));
         outln!("Nothing was deleted; add --yes to delete.");
     } else {
-        outln!("Deleted {} of {named}, and {} of other data.", trees(&last), others(last.other_rows));
+        outln!("Deleted {} of {named}, and {} of other data.", trees(&last), describe_others(last.other_rows));
         outln!("Every replica drops it from its cache within two seconds.");
     }
     Ok(())
@@ -194,7 +194,7 @@ fn trees(told: &ForgetResponse) -> String {
     format!("{call_trees} call tree{} with {sessions} session{}", plural(call_trees), plural(sessions))
 }
 
-fn others(others: u64) -> String {
+fn describe_others(others: u64) -> String {
     if others == 1 { "1 row".to_owned() } else { format!("{others} rows") }
 }
 
@@ -229,7 +229,7 @@ where
     S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
 {
-    let mut rows = asked(client.export_subject(by.signed(request)?).await)?;
+    let mut rows = into_response(client.export_subject(by.sign_request(request)?).await)?;
     let mut file = file.map(BufWriter::new);
     let (mut written, mut sealed, mut keys) = (0_u64, 0_u64, BTreeSet::new());
     while let Some(row) = rows.message().await.map_err(|status| refusal(&status))? {
@@ -241,7 +241,7 @@ where
         let with = missing_keys(&row.row_json);
         sealed += u64::from(!with.is_empty());
         keys.extend(with);
-        if out::is_closed() {
+        if output::is_closed() {
             return Ok(());
         }
     }

@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 
 use super::server_args::ReadArgs;
-use callgate_client::remote::{AuthenticatedChannel, asked, named};
+use callgate_client::remote::{AuthenticatedChannel, into_response, member_name};
 use callgate_core::domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words};
 use callgate_proto::{
     time::millis,
@@ -39,14 +39,14 @@ enum Action {
 pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
     if let Some(Action::Rebuild { server: ReadArgs { form, remote } }) = &args.action {
         let mut client = ProfileServiceClient::new(remote.connect().await?);
-        let rebuilt = asked(client.rebuild_retry_profiles(RebuildRetryProfilesRequest {}).await)?;
+        let rebuilt = into_response(client.rebuild_retry_profiles(RebuildRetryProfilesRequest {}).await)?;
         return form
-            .tell(&rebuilt, |rebuilt| outln!("Profiles rebuilt from {} follow-ups on failures", rebuilt.trials));
+            .print_item(&rebuilt, |rebuilt| outln!("Profiles rebuilt from {} follow-ups on failures", rebuilt.trials));
     }
     let mut client = ProfileServiceClient::new(args.server.remote.connect().await?);
-    let profiles = all(&mut client, args.tool.as_deref().unwrap_or_default()).await?;
+    let profiles = fetch_profiles(&mut client, args.tool.as_deref().unwrap_or_default()).await?;
     if args.server.form.json {
-        args.server.form.each(&profiles, |_| ())?;
+        args.server.form.print_items(&profiles, |_| ())?;
     } else if profiles.is_empty() {
         outln!("No profiles yet: no call followed up on a failure{}.", of(args.tool.as_deref()));
     } else {
@@ -59,11 +59,14 @@ fn of(tool: Option<&str>) -> String {
     tool.map(|tool| format!(" of {tool}")).unwrap_or_default()
 }
 
-async fn all(client: &mut ProfileServiceClient<AuthenticatedChannel>, tool: &str) -> anyhow::Result<Vec<RetryProfile>> {
+async fn fetch_profiles(
+    client: &mut ProfileServiceClient<AuthenticatedChannel>,
+    tool: &str,
+) -> anyhow::Result<Vec<RetryProfile>> {
     let mut request = ListRetryProfilesRequest { tool: tool.to_owned(), ..ListRetryProfilesRequest::default() };
     let mut profiles = Vec::new();
     loop {
-        let page = asked(client.list_retry_profiles(request.clone()).await)?;
+        let page = into_response(client.list_retry_profiles(request.clone()).await)?;
         profiles.extend(page.profiles);
         if page.next_page_token.is_empty() {
             return Ok(profiles);
@@ -72,8 +75,8 @@ async fn all(client: &mut ProfileServiceClient<AuthenticatedChannel>, tool: &str
     }
 }
 
-fn kind(profile: &RetryProfile) -> String {
-    named(profile.failure().as_str_name(), "FAILURE_KIND_")
+fn failure_name(profile: &RetryProfile) -> String {
+    member_name(profile.failure().as_str_name(), "FAILURE_KIND_")
 }
 
 fn show(profiles: &[RetryProfile]) {
@@ -104,7 +107,7 @@ fn show(profiles: &[RetryProfile]) {
             "-".to_owned()
         };
         let evidence = evidence(profile);
-        let (kind, curve, trials) = (kind(profile), curve(profile), profile.trials);
+        let (kind, curve, trials) = (failure_name(profile), curve(profile), profile.trials);
         outln!(
             "{:<longest$}  {kind:<kinds$}  {trials:>6.1}  {curve}  {best:>5.2}  {style}{advice:<12}{style:#}  \
              {evidence:<9}  {corrected}",

@@ -8,7 +8,7 @@ use super::{
     evaluate::{AWAY, GRACE, PAUSE, client, text},
     server_args::ReadArgs,
 };
-use callgate_client::remote::{asked, is_passing, named};
+use callgate_client::remote::{into_response, is_passing, member_name};
 use callgate_core::domain::{outcome::Repeat, time::wait_in_words};
 use callgate_proto::{
     time::{duration, millis},
@@ -118,22 +118,22 @@ pub(super) async fn record(args: RecordArgs) -> anyhow::Result<()> {
         message.set_timeout(GRACE);
         match client.record(message).await {
             Err(status) if is_passing(&status) && began.elapsed() < AWAY => sleep(PAUSE).await,
-            answer => break asked(answer)?,
+            answer => break into_response(answer)?,
         }
     };
-    args.server.form.tell(&answer, recorded)
+    args.server.form.print_item(&answer, print_outcome)
 }
 
-fn recorded(answer: &RecordResponse) {
+fn print_outcome(answer: &RecordResponse) {
     let replayed = if answer.replayed { " (already recorded)" } else { "" };
-    outln!("recorded   {}{replayed}", named(answer.status().as_str_name(), "OUTCOME_STATUS_"));
+    outln!("recorded   {}{replayed}", member_name(answer.status().as_str_name(), "OUTCOME_STATUS_"));
     if let Some(advice) = &answer.advice {
-        let kind = named(answer.failure().as_str_name(), "FAILURE_KIND_");
-        let repeat = Repeat::from_name(&named(advice.repeat().as_str_name(), "REPEAT_")).unwrap_or(Repeat::Never);
+        let kind = member_name(answer.failure().as_str_name(), "FAILURE_KIND_");
+        let repeat = Repeat::from_name(&member_name(advice.repeat().as_str_name(), "REPEAT_")).unwrap_or(Repeat::Never);
         let retry = repeat.describe(&wait_in_words(millis(advice.retry_after.as_ref())));
         let why = match advice.guard() {
             AdviceGuard::Unspecified => format!("a retry succeeds with p = {:.2}", advice.p_success),
-            guard => named(guard.as_str_name(), "ADVICE_GUARD_"),
+            guard => member_name(guard.as_str_name(), "ADVICE_GUARD_"),
         };
         outln!("  failure    {kind}: {retry} ({why})");
     }

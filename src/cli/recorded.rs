@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args};
 
 use super::source::RowSource;
-use callgate_client::remote::{Remote, asked, refusal};
+use callgate_client::remote::{Remote, into_response, refusal};
 use callgate_core::{
     domain::{
         budget::Usage,
@@ -56,7 +56,7 @@ impl RecordedArgs {
                 start_time: Some(timestamp(Timestamp::from_millis(now_ms - back_ms))),
                 ..ExportCallsRequest::default()
             };
-            return Ok(stored(&self.remote, since).await?.iter().filter_map(row).collect());
+            return Ok(fetch_calls(&self.remote, since).await?.iter().filter_map(row).collect());
         }
         let mut rows = Vec::new();
         for path in &self.traces {
@@ -85,9 +85,12 @@ fn duration_ms(text: &str) -> anyhow::Result<i64> {
 }
 
 /// Stored calls of a server.
-pub(super) async fn stored(remote: &Remote, wanted: ExportCallsRequest) -> anyhow::Result<Vec<ExportCallsResponse>> {
+pub(super) async fn fetch_calls(
+    remote: &Remote,
+    wanted: ExportCallsRequest,
+) -> anyhow::Result<Vec<ExportCallsResponse>> {
     let mut client = SessionServiceClient::new(remote.connect().await?);
-    let mut calls = asked(client.export_calls(wanted).await)?;
+    let mut calls = into_response(client.export_calls(wanted).await)?;
     let mut all = Vec::new();
     while let Some(call) = calls.message().await.map_err(|status| refusal(&status).context("the export ended early"))? {
         all.push(call);
@@ -95,11 +98,11 @@ pub(super) async fn stored(remote: &Remote, wanted: ExportCallsRequest) -> anyho
     Ok(all)
 }
 
-fn kind(failure: v1::FailureKind) -> Option<String> {
+fn failure_name(failure: v1::FailureKind) -> Option<String> {
     FailureKind::from_wire(failure).ok().map(|kind| kind.as_str().to_owned())
 }
 
-const fn used(usage: &v1::Usage) -> Usage {
+const fn decode_usage(usage: &v1::Usage) -> Usage {
     Usage {
         input_tokens: usage.input_tokens,
         output_tokens: usage.output_tokens,
@@ -109,7 +112,7 @@ const fn used(usage: &v1::Usage) -> Usage {
     }
 }
 
-fn told(witness: &str) -> Option<Box<str>> {
+fn parse_witness(witness: &str) -> Option<Box<str>> {
     (!witness.is_empty()).then(|| witness.into())
 }
 
@@ -121,7 +124,7 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<TraceRow> {
             sha256: Some(call.result_whole_sha256.clone()).filter(|sha256| !sha256.is_empty()),
             is_cut: call.result_truncated,
             is_error: call.status() == OutcomeStatus::Error,
-            error_type: kind(call.failure()),
+            error_type: failure_name(call.failure()),
         }),
         _ => None,
     };
@@ -142,18 +145,18 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<TraceRow> {
         tool: ToolName::parse("tool", &call.tool).ok()?,
         arguments: json::parse(&call.arguments_json).ok()?,
         justification: Some(call.justification.clone()).filter(|why| !why.is_empty()),
-        usage: call.usage.as_ref().map(used).unwrap_or_default(),
+        usage: call.usage.as_ref().map(decode_usage).unwrap_or_default(),
         at: Some(Timestamp::from_millis(unix_ms(call.judge_time.as_ref()))),
         refused: call.decision() != Decision::Allow,
         approved: call.approved,
         result,
         ended,
-        reported: call.reported_usage.as_ref().map(used).unwrap_or_default(),
+        reported: call.reported_usage.as_ref().map(decode_usage).unwrap_or_default(),
         estimated: call.retryable.map(|retryable| (retryable, millis(call.retry_after.as_ref()))),
         is_complete: call.is_complete,
         total_matches: call.total_matches,
-        witness: told(&call.witness),
-        witness_after: told(&call.witness_after),
+        witness: parse_witness(&call.witness),
+        witness_after: parse_witness(&call.witness_after),
     })
 }
 

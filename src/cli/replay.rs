@@ -12,7 +12,7 @@ use super::source::RowSource;
 use anyhow::{anyhow, bail};
 use callgate_client::progress::Progress;
 use callgate_core::{
-    offline::{judge::OfflineJudge, line::ReplayLine, summary::Summary},
+    offline::{judge::OfflineJudge, output_line::ReplayLine, summary::Summary},
     policy::{self, Policy},
 };
 
@@ -85,7 +85,7 @@ pub fn run_on(
     for source in sources {
         let mut source = source?;
         while let Some(row) = source.next_row()? {
-            let assessed = judge.judge(&row).map_err(|problem| anyhow!("{}: {problem}", source.place()))?;
+            let assessed = judge.judge(&row).map_err(|problem| anyhow!("{}: {problem}", source.position()))?;
             serde_json::to_writer(&mut out, &ReplayLine::new(&row, &assessed)).map_err(io::Error::from)?;
             out.write_all(b"\n")?;
         }
@@ -112,16 +112,16 @@ fn open(path: &Path, progress: &Rc<Progress>) -> anyhow::Result<RowSource> {
     }
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| anyhow!("{name}: cannot be opened: {error}"))?;
-    RowSource::new(name, Counted { file, progress: Rc::clone(progress) })
+    RowSource::new(name, CountedFile { file, progress: Rc::clone(progress) })
 }
 
 /// A file that counts its read bytes.
-struct Counted {
+struct CountedFile {
     file: File,
     progress: Rc<Progress>,
 }
 
-impl Read for Counted {
+impl Read for CountedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.file.read(buffer)?;
         self.progress.add(bytes as u64);

@@ -7,7 +7,7 @@ use chrono::DateTime;
 use clap::Args;
 
 use super::server_args::ReadArgs;
-use callgate_client::remote::asked;
+use callgate_client::remote::into_response;
 use callgate_proto::{
     time::unix_ms,
     v1::{
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 struct Progress(Option<i64>);
 
 impl Progress {
-    fn tell(&mut self, from_ms: i64) {
+    fn print_progress(&mut self, from_ms: i64) {
         let hour = from_ms.div_euclid(3_600_000);
         if self.0.is_some_and(|told| told - hour < 24) {
             return;
@@ -56,13 +56,13 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let request = GetToolQualityRequest { tool: args.tool.clone().unwrap_or_default(), days: args.days };
     let mut progress = Progress::default();
     let report = loop {
-        let report = asked(client.get_tool_quality(request.clone()).await)?;
+        let report = into_response(client.get_tool_quality(request.clone()).await)?;
         let Some(from) = &report.counted_from_time else { break report };
-        progress.tell(unix_ms(Some(from)));
+        progress.print_progress(unix_ms(Some(from)));
         tokio::time::sleep(PAUSE).await;
     };
     if args.server.form.json {
-        return args.server.form.tell(&report, |_| ());
+        return args.server.form.print_item(&report, |_| ());
     }
     if report.tools.is_empty() && report.unknown_tools.is_empty() {
         let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();

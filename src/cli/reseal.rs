@@ -6,10 +6,10 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::{place::CommandTarget, privacy::Opening};
+use super::{privacy::Opening, target::CommandTarget};
 use callgate_client::{
     json::OutputFormat,
-    remote::{ActorArgs, asked, refusal},
+    remote::{ActorArgs, into_response, refusal},
 };
 use callgate_proto::v1::{
     ReencryptRequest, ReencryptResponse, StorageKey, privacy_service_client::PrivacyServiceClient,
@@ -26,13 +26,13 @@ pub(super) struct KeysArgs {
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
     /// List a tenant's keys, each with the number of rows encrypted with it
-    List(Where),
+    List(KeyTargetArgs),
     /// Re-encrypt values under older keys, and plaintext values, with the newest key
-    Reencrypt(Where),
+    Reencrypt(KeyTargetArgs),
 }
 
 #[derive(Debug, Args)]
-struct Where {
+struct KeyTargetArgs {
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
@@ -43,7 +43,7 @@ struct Where {
 
 /// Runs `callgate keys`.
 pub(super) async fn run(args: KeysArgs) -> anyhow::Result<()> {
-    let (Where { opening, form, place }, validate_only) = match args.command {
+    let (KeyTargetArgs { opening, form, place }, validate_only) = match args.command {
         KeysCommand::List(of) => (of, true),
         KeysCommand::Reencrypt(of) => (of, false),
     };
@@ -69,7 +69,7 @@ where
     S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
 {
-    let mut answers = asked(client.reencrypt(by.signed(request)?).await)?;
+    let mut answers = into_response(client.reencrypt(by.sign_request(request)?).await)?;
     let mut last = ReencryptResponse::default();
     while let Some(told) = answers.message().await.map_err(|status| refusal(&status))? {
         if told.percent < 100 {
@@ -81,13 +81,13 @@ where
         bail!("the server interrupted it; run it again to continue");
     }
     if form.json {
-        return form.tell(&last, |_| ());
+        return form.print_item(&last, |_| ());
     }
     if !request.validate_only {
         outln!("Rows re-encrypted: {}.", last.rows);
     }
     for (place, key) in last.keys.iter().enumerate() {
-        outln!("{}", told(key, place == 0));
+        outln!("{}", describe_key(key, place == 0));
     }
     if last.unencrypted_rows > 0 {
         outln!("Unencrypted: {} rows.", last.unencrypted_rows);
@@ -95,7 +95,7 @@ where
     Ok(())
 }
 
-fn told(StorageKey { key_id, rows, is_available }: &StorageKey, is_newest: bool) -> String {
+fn describe_key(StorageKey { key_id, rows, is_available }: &StorageKey, is_newest: bool) -> String {
     let what = match (is_available, rows) {
         (false, _) => "is needed, but missing on the server",
         (true, _) if is_newest => "encrypts new values",

@@ -19,9 +19,9 @@ use tokio::{
 };
 use tonic::Request;
 
-use super::evaluate::{AWAY, GRACE, PAUSE, Who, client, code, judged};
+use super::evaluate::{AWAY, CallerArgs, GRACE, PAUSE, client, code, evaluate_with_waits};
 use callgate_client::{
-    process::{block_on, failed},
+    process::{block_on, print_failure},
     remote::{AuthenticatedChannel, Remote, is_passing, refusal},
 };
 use callgate_net::clock::Clock;
@@ -59,7 +59,7 @@ const FORWARDED: [ForwardedSignal; 6] = [
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    who: Who,
+    who: CallerArgs,
     /// The tool's name in the policy
     #[arg(long, value_name = "NAME", default_value = "shell.exec")]
     tool: String,
@@ -85,7 +85,7 @@ pub(super) struct RunArgs {
 
 /// Runs it. The exit code is the command's, if it ran.
 pub(super) fn main(args: RunArgs) -> ExitCode {
-    block_on(run(args)).unwrap_or_else(|error| failed(&error))
+    block_on(run(args)).unwrap_or_else(|error| print_failure(&error))
 }
 
 async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -103,23 +103,23 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     };
     let request = EvaluateRequest { caller: Some(who.caller()), call: Some(call), ..EvaluateRequest::default() };
     let client = client(remote.connect().await?);
-    let answer = judged(client.clone(), request, Duration::from_secs(max_wait)).await;
+    let answer = evaluate_with_waits(client.clone(), request, Duration::from_secs(max_wait)).await;
     let answer = answer
         .with_context(|| format!("nothing was run: call {call_id:?} got no decision; repeat it with --call-id"))?;
     let verdict = answer.verdict.context("the server gave no verdict")?;
     if verdict.decision() != Decision::Allow {
-        return Ok(refused(&verdict));
+        return Ok(print_refusal(&verdict));
     }
     // From here on signals are the command's, also those that come before it has begun.
-    let signals = Signals::heard()?;
+    let signals = Signals::subscribe()?;
     let Some(permit) = &verdict.permit else {
         // A read while the database is away, which the policy lets run unrecorded.
         errln!("callgate: {}", verdict.next_context_hint);
-        let mut child = match started(&command, None) {
+        let mut child = match start_command(&command, None) {
             Ok(child) => child,
-            Err(error) => return Ok(not_started(&command, &error)),
+            Err(error) => return Ok(print_start_failure(&command, &error)),
         };
-        return Ok(exit_code(signals.followed(&mut child, std::future::pending()).await?));
+        return Ok(exit_code(signals.wait_for_command(&mut child, std::future::pending()).await?));
     };
     let command = match permit.arguments_json.as_str() {
         "" => command,
@@ -140,7 +140,7 @@ fn command_of(arguments: &str) -> anyhow::Result<Vec<OsString>> {
 }
 
 /// Prints the refusal for the caller.
-fn refused(verdict: &Verdict) -> ExitCode {
+fn print_refusal(verdict: &Verdict) -> ExitCode {
     let decision = verdict.decision();
     let name = decision.as_str_name().trim_start_matches("DECISION_");
     errln!("callgate: {name} {}", verdict.reason);
@@ -154,7 +154,7 @@ fn refused(verdict: &Verdict) -> ExitCode {
 }
 
 /// Starts it with this process's standard streams.
-fn started(command: &[OsString], permit: Option<&Permit>) -> io::Result<Child> {
+fn start_command(command: &[OsString], permit: Option<&Permit>) -> io::Result<Child> {
     let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command.args(args);
@@ -164,7 +164,7 @@ fn started(command: &[OsString], permit: Option<&Permit>) -> io::Result<Child> {
     command.spawn()
 }
 
-fn not_started(command: &[OsString], error: &io::Error) -> ExitCode {
+fn print_start_failure(command: &[OsString], error: &io::Error) -> ExitCode {
     let program = command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
     errln!("callgate: cannot start {program}: {error}");
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE })
@@ -174,7 +174,7 @@ fn not_started(command: &[OsString], error: &io::Error) -> ExitCode {
 struct Signals(Vec<(&'static str, Signal)>);
 
 impl Signals {
-    fn heard() -> anyhow::Result<Self> {
+    fn subscribe() -> anyhow::Result<Self> {
         let is_on_terminal = io::stdin().is_terminal();
         let heard = |(name, kind, is_of_terminal): ForwardedSignal| {
             let heard = signal(kind()).context("cannot handle signals")?;
@@ -185,7 +185,7 @@ impl Signals {
     }
 
     /// Waits for the command's end while forwarding signals; runs `beside` meanwhile.
-    async fn followed(self, child: &mut Child, beside: impl Future<Output = ()>) -> anyhow::Result<ExitStatus> {
+    async fn wait_for_command(self, child: &mut Child, beside: impl Future<Output = ()>) -> anyhow::Result<ExitStatus> {
         let pid = child.id().unwrap_or_default().to_string();
         let mut forwarding = tokio::task::JoinSet::new();
         for (name, mut heard) in self.0 {
@@ -222,24 +222,25 @@ impl Report {
     /// Runs the command, renews its lease, and records the outcome.
     async fn follow(self, command: &[OsString], permit: &Permit, signals: Signals) -> anyhow::Result<ExitCode> {
         let began = Instant::now();
-        let mut child = match started(command, Some(permit)) {
+        let mut child = match start_command(command, Some(permit)) {
             Ok(child) => child,
             Err(error) => {
                 let cancelled = OutcomeStatus::Cancelled.into();
-                self.tell(RecordRequest { status: cancelled, not_started: true, ..RecordRequest::default() }).await;
-                return Ok(not_started(command, &error));
+                self.record_outcome(RecordRequest { status: cancelled, not_started: true, ..RecordRequest::default() })
+                    .await;
+                return Ok(print_start_failure(command, &error));
             }
         };
-        let status = signals.followed(&mut child, self.renewed(permit)).await?;
+        let status = signals.wait_for_command(&mut child, self.renew_lease(permit)).await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         // The command has it in its environment.
         let outcome = RecordRequest { duration: Some(duration(took)), key_sent: true, ..outcome(status) };
-        self.tell(outcome).await;
+        self.record_outcome(outcome).await;
         Ok(exit_code(status))
     }
 
     /// Renews the lease while the command runs; after SIGKILL the lease expires.
-    async fn renewed(&self, permit: &Permit) {
+    async fn renew_lease(&self, permit: &Permit) {
         let left = unix_ms(permit.lease_expire_time.as_ref()) - Clock::System.now().as_millis();
         let lease = Duration::from_millis(u64::try_from(left).unwrap_or_default());
         let pause = (lease / RENEWALS).max(RENEWAL_MIN);
@@ -252,7 +253,7 @@ impl Report {
     }
 
     /// Records the outcome; an error does not change that the command has run.
-    async fn tell(&self, outcome: RecordRequest) {
+    async fn record_outcome(&self, outcome: RecordRequest) {
         let (began, id) = (Instant::now(), &self.call_id);
         loop {
             match self.send(outcome.clone()).await {

@@ -7,7 +7,7 @@ use tonic::{Code, Response};
 use super::server_args::{ReadArgs, WriteArgs};
 use callgate_client::{
     json::OutputFormat,
-    remote::{ActorArgs, AuthenticatedChannel, Remote, asked, at},
+    remote::{ActorArgs, AuthenticatedChannel, Remote, at, into_response},
 };
 use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
@@ -57,7 +57,7 @@ const NAMED: [(&str, &str); 3] = [("scope", "session"), ("scope", "agent"), ("sc
 
 /// Calls that a session has to have.
 #[derive(Debug, Args)]
-struct Like {
+struct ListFilter {
     /// Only sessions with a call of this agent
     #[arg(long)]
     agent: Option<String>,
@@ -78,7 +78,7 @@ struct Like {
     text: Option<String>,
 }
 
-impl Like {
+impl ListFilter {
     /// The filter in the contract's form; none for all sessions.
     fn calls(&self) -> anyhow::Result<Option<CallFilter>> {
         let decision = match &self.decision {
@@ -108,7 +108,7 @@ enum Action {
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        like: Like,
+        like: ListFilter,
         #[command(flatten)]
         server: ReadArgs,
     },
@@ -197,7 +197,7 @@ async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<Authenti
 }
 
 /// Scope and name of a halt, in the contract's form.
-fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
+fn encode_scope(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
     let encoded = match scope {
         Scope::Session => HaltScope::Session,
         Scope::Agent => HaltScope::Agent,
@@ -221,53 +221,53 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             if halts.is_empty() && !form.json {
                 outln!("No halts.");
             }
-            form.each(&halts, |halt| outln!("{}", of_halt(halt)))
+            form.print_items(&halts, |halt| outln!("{}", of_halt(halt)))
         }
         Action::Show { session, server: ReadArgs { form, remote } } => {
             // The first message of a watch: a state alone does not tell of a halt.
             let request = WatchSessionRequest { session_id: session };
-            let mut states = asked(client(&remote).await?.watch_session(request).await)?;
-            let now = asked(states.message().await.map(Response::new))?.unwrap_or_default();
-            form.tell(&now, |now| {
+            let mut states = into_response(client(&remote).await?.watch_session(request).await)?;
+            let now = into_response(states.message().await.map(Response::new))?.unwrap_or_default();
+            form.print_item(&now, |now| {
                 now.halt.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
                 now.state.iter().for_each(|state| outln!("{}", state.summary_for_model));
             })
         }
         Action::Halt { scope, name, reason, server: WriteArgs { by, form, remote } } => {
-            let (scope, name) = what(scope, name)?;
+            let (scope, name) = encode_scope(scope, name)?;
             halt(HaltRequest { scope, name, reason }, form, &by, &remote).await
         }
         Action::Resume { scope, name, reason, server: WriteArgs { by, form, remote } } => {
-            let (scope, name) = what(scope, name)?;
+            let (scope, name) = encode_scope(scope, name)?;
             let request = ResumeRequest { scope, name, reason };
-            let what = in_words(request.scope(), &request.name);
-            let resumed = asked(client(&remote).await?.resume(by.signed(request)?).await)?;
-            form.tell(&resumed, |resumed| {
+            let what = describe_scope(request.scope(), &request.name);
+            let resumed = into_response(client(&remote).await?.resume(by.sign_request(request)?).await)?;
+            form.print_item(&resumed, |resumed| {
                 outln!("{what} {}", if resumed.was_halted { "is resumed" } else { "was not halted" });
             })
         }
         Action::Phase { session, phase, plan, server: WriteArgs { by, form, remote } } => {
             let request = SetPhaseRequest { session_id: session, phase, plan, reason: String::new() };
-            let set = asked(client(&remote).await?.set_phase(by.signed(request)?).await)?;
-            form.tell(&set, |set| outln!("the session is in phase {}", set.phase))
+            let set = into_response(client(&remote).await?.set_phase(by.sign_request(request)?).await)?;
+            form.print_item(&set, |set| outln!("the session is in phase {}", set.phase))
         }
         Action::Settle { session, call, outcome, result, error, reason, server } => {
             let WriteArgs { by, form, remote } = server;
             let request = settlement((session, call), outcome, result, error, reason);
             let call = request.call_id.clone();
-            let settled = asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
+            let settled = into_response(client(&remote).await?.settle_outcome(by.sign_request(request)?).await)?;
             let what = match outcome {
                 OutcomeFilter::Happened => "succeeded: a repetition returns its result",
                 OutcomeFilter::NotHappened => "did not happen: it may be repeated",
                 OutcomeFilter::Failed => "failed",
             };
-            form.tell(&settled, |_| outln!("{call} {what}"))
+            form.print_item(&settled, |_| outln!("{call} {what}"))
         }
         Action::Raise(args) => raise::run(args).await,
         Action::Compacted { session, server: WriteArgs { by, form, remote } } => {
             let request = MarkCompactedRequest { session_id: session, summary_tokens: 0 };
-            let state = asked(client(&remote).await?.mark_compacted(by.signed(request)?).await)?.state;
-            form.each(state.as_slice(), |state| outln!("{}", state.summary_for_model))
+            let state = into_response(client(&remote).await?.mark_compacted(by.sign_request(request)?).await)?.state;
+            form.print_items(state.as_slice(), |state| outln!("{}", state.summary_for_model))
         }
     }
 }
@@ -290,7 +290,7 @@ fn settlement(
 
 async fn list(
     all: bool,
-    like: &Like,
+    like: &ListFilter,
     form: OutputFormat,
     mut client: SessionServiceClient<AuthenticatedChannel>,
 ) -> anyhow::Result<()> {
@@ -300,7 +300,7 @@ async fn list(
     let page_size = if all { PAGE } else { 0 };
     let mut request = ListSessionsRequest { page_size, calls: like.calls()?, ..ListSessionsRequest::default() };
     loop {
-        let page = asked(client.list_sessions(request.clone()).await)?;
+        let page = into_response(client.list_sessions(request.clone()).await)?;
         let sessions = page.sessions;
         if sessions.is_empty() && request.page_token.is_empty() && !form.json {
             match (&request.calls, page.next_page_token.is_empty()) {
@@ -310,7 +310,7 @@ async fn list(
             }
         }
         let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
-        form.each(&sessions, |session| line(session, widest))?;
+        form.print_items(&sessions, |session| print_session(session, widest))?;
         match page.next_page_token {
             end if end.is_empty() => return Ok(()),
             _ if !all => {
@@ -329,7 +329,7 @@ async fn list(
 async fn halts(client: &mut SessionServiceClient<AuthenticatedChannel>) -> anyhow::Result<Vec<HaltState>> {
     let (mut all, mut request) = (Vec::new(), ListHaltsRequest { page_size: PAGE, ..ListHaltsRequest::default() });
     loop {
-        let page = asked(client.list_halts(request.clone()).await)?;
+        let page = into_response(client.list_halts(request.clone()).await)?;
         all.extend(page.halts);
         if page.next_page_token.is_empty() {
             return Ok(all);
@@ -338,7 +338,7 @@ async fn halts(client: &mut SessionServiceClient<AuthenticatedChannel>) -> anyho
     }
 }
 
-fn line(session: &SessionSummary, widest: usize) {
+fn print_session(session: &SessionSummary, widest: usize) {
     outln!(
         "{}  {:<widest$}  {:>6} calls  {:>3} open  ${}.{:02}{}",
         at(session.update_time.as_ref()),
@@ -354,11 +354,11 @@ fn line(session: &SessionSummary, widest: usize) {
 async fn halt(request: HaltRequest, form: OutputFormat, by: &ActorArgs, remote: &Remote) -> anyhow::Result<()> {
     let (scope, name) = (request.scope(), request.name.clone());
     let reason = request.reason.clone();
-    if let Some(halt) = asked(client(remote).await?.halt(by.signed(request)?).await)?.halt {
+    if let Some(halt) = into_response(client(remote).await?.halt(by.sign_request(request)?).await)?.halt {
         let is_other = !remote.is_named_by_credential()? && halt.by != by.name();
         let is_earlier = is_other || halt.reason != reason;
         let what = if is_earlier { "halted before" } else { "halted" };
-        form.tell(&halt, |halt| outln!("{what}: {}", of_halt(halt)))?;
+        form.print_item(&halt, |halt| outln!("{what}: {}", of_halt(halt)))?;
     }
     // A halt of a misspelled name has no effect, which the operator should know.
     if scope == HaltScope::Session {
@@ -371,7 +371,7 @@ async fn halt(request: HaltRequest, form: OutputFormat, by: &ActorArgs, remote: 
     Ok(())
 }
 
-fn in_words(scope: HaltScope, name: &str) -> String {
+fn describe_scope(scope: HaltScope, name: &str) -> String {
     match scope {
         HaltScope::Tenant => "everything".to_owned(),
         scope => format!("{} {name}", scope.as_str_name().trim_start_matches("HALT_SCOPE_").to_lowercase()),
@@ -380,6 +380,6 @@ fn in_words(scope: HaltScope, name: &str) -> String {
 
 fn of_halt(halt: &HaltState) -> String {
     let why = if halt.reason.is_empty() { String::new() } else { format!(": {}", halt.reason) };
-    let what = in_words(halt.scope(), &halt.name);
+    let what = describe_scope(halt.scope(), &halt.name);
     format!("{what}, since {} by {}{why}", at(halt.create_time.as_ref()), halt.by)
 }

@@ -23,7 +23,7 @@ fn serve() -> Command {
 }
 
 /// Expected file.
-fn expected() -> String {
+fn expected_file() -> String {
     let serve = serve();
     let (mut text, mut heading) = (HEAD.to_owned(), None);
     // Those without a heading come first: a heading holds for all that follow it.
@@ -36,7 +36,7 @@ fn expected() -> String {
         }
         let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
         text.push('\n');
-        for line in wrapped(&help) {
+        for line in wrap_lines(&help) {
             let _ = writeln!(text, "# {line}");
         }
         let name = arg.get_env().expect("filtered").to_string_lossy();
@@ -47,7 +47,7 @@ fn expected() -> String {
 }
 
 /// Wrapped lines.
-fn wrapped(text: &str) -> Vec<String> {
+fn wrap_lines(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("one at least");
@@ -64,7 +64,7 @@ fn wrapped(text: &str) -> Vec<String> {
 #[test]
 fn the_example_lists_what_a_server_takes() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
-    let expected = expected();
+    let expected = expected_file();
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&path, &expected).expect("writable");
     }

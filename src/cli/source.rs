@@ -48,7 +48,7 @@ impl RowSource {
 
     /// File and line of the last row: `traces/x.jsonl:17`.
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn position(&self) -> String {
         format!("{}:{}", self.name, self.line)
     }
 
@@ -61,17 +61,17 @@ impl RowSource {
             self.buffer.clear();
             self.line += 1;
             let read = self.reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.buffer);
-            let read = read.map_err(|error| anyhow!("{}: cannot be read: {error}", self.place()))?;
+            let read = read.map_err(|error| anyhow!("{}: cannot be read: {error}", self.position()))?;
             if read == 0 {
                 return Ok(None);
             }
             if read as u64 > LINE_BYTES_MAX {
-                bail!("{}: is longer than {LINE_BYTES_MAX} bytes", self.place());
+                bail!("{}: is longer than {LINE_BYTES_MAX} bytes", self.position());
             }
             let text =
-                str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.place()))?;
+                str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.position()))?;
             if !text.trim_ascii().is_empty() {
-                return TraceRow::parse(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.place()));
+                return TraceRow::parse(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.position()));
             }
         }
     }

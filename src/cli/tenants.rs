@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use super::server_args::{ReadArgs, WriteArgs};
 use callgate_client::{
     json::OutputFormat,
-    remote::{Remote, asked, at, named},
+    remote::{Remote, at, into_response, member_name},
 };
 use callgate_proto::v1::{
     CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, ResumeTenantRequest, SetTenantQuotasRequest,
@@ -26,7 +26,7 @@ enum TenantsCommand {
     /// Create a tenant
     Create {
         #[command(flatten)]
-        one: One,
+        one: TenantArgs,
         #[command(flatten)]
         quotas: Quotas,
     },
@@ -38,14 +38,14 @@ enum TenantsCommand {
     /// Replace all quotas of a tenant: an omitted quota is removed
     Quotas {
         #[command(flatten)]
-        one: One,
+        one: TenantArgs,
         #[command(flatten)]
         quotas: Quotas,
     },
     /// Replace a tenant's retention periods: without a period, data is kept forever
     Retention {
         #[command(flatten)]
-        one: One,
+        one: TenantArgs,
         #[command(flatten)]
         terms: Terms,
     },
@@ -64,7 +64,7 @@ enum TenantsCommand {
 }
 
 impl TenantsCommand {
-    fn form(&self) -> OutputFormat {
+    fn output_format(&self) -> OutputFormat {
         match self {
             Self::List { server } => server.form,
             Self::Create { one, .. } | Self::Quotas { one, .. } | Self::Retention { one, .. } => one.server.form,
@@ -75,7 +75,7 @@ impl TenantsCommand {
 
 /// Which tenant, and who does it.
 #[derive(Debug, Args)]
-struct One {
+struct TenantArgs {
     /// The tenant's name: lowercase letters, digits and hyphens
     #[arg(value_name = "NAME")]
     name: String,
@@ -86,7 +86,7 @@ struct One {
 #[derive(Debug, Args)]
 struct Change {
     #[command(flatten)]
-    one: One,
+    one: TenantArgs,
     /// Reason, stored with the tenant
     #[arg(long, default_value = "")]
     reason: String,
@@ -131,34 +131,34 @@ impl From<Quotas> for TenantQuotas {
 }
 
 pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
-    let form = args.command.form();
+    let form = args.command.output_format();
     let changed = match args.command {
         TenantsCommand::List { server: ReadArgs { form, remote } } => return list(form, &remote).await,
         TenantsCommand::Create { one, quotas } => {
             let request = CreateTenantRequest { name: one.name, quotas: Some(quotas.into()) };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
-            asked(client.create_tenant(one.server.by.signed(request)?).await)?.tenant
+            into_response(client.create_tenant(one.server.by.sign_request(request)?).await)?.tenant
         }
         TenantsCommand::Quotas { one, quotas } => {
             let request = SetTenantQuotasRequest { name: one.name, quotas: Some(quotas.into()) };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
-            asked(client.set_tenant_quotas(one.server.by.signed(request)?).await)?.tenant
+            into_response(client.set_tenant_quotas(one.server.by.sign_request(request)?).await)?.tenant
         }
         TenantsCommand::Retention { one, terms: Terms { texts_days, calls_days, months_days } } => {
             let retention = Some(TenantRetention { texts_days, calls_days, months_days });
             let request = SetTenantRetentionRequest { name: one.name, retention };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
-            asked(client.set_tenant_retention(one.server.by.signed(request)?).await)?.tenant
+            into_response(client.set_tenant_retention(one.server.by.sign_request(request)?).await)?.tenant
         }
         TenantsCommand::Suspend(Change { one, reason }) => {
             let request = SuspendTenantRequest { name: one.name, reason };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
-            asked(client.suspend_tenant(one.server.by.signed(request)?).await)?.tenant
+            into_response(client.suspend_tenant(one.server.by.sign_request(request)?).await)?.tenant
         }
         TenantsCommand::Resume(Change { one, reason }) => {
             let request = ResumeTenantRequest { name: one.name, reason };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
-            asked(client.resume_tenant(one.server.by.signed(request)?).await)?.tenant
+            into_response(client.resume_tenant(one.server.by.sign_request(request)?).await)?.tenant
         }
         TenantsCommand::Delete { change: Change { one, reason }, yes } => {
             if !yes {
@@ -166,18 +166,18 @@ pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
             }
             let request = DeleteTenantRequest { name: one.name, reason };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
-            asked(client.delete_tenant(one.server.by.signed(request)?).await)?.tenant
+            into_response(client.delete_tenant(one.server.by.sign_request(request)?).await)?.tenant
         }
     };
-    form.each(changed.as_slice(), told)
+    form.print_items(changed.as_slice(), print_tenant)
 }
 
 async fn list(form: OutputFormat, remote: &Remote) -> anyhow::Result<()> {
     let mut client = TenantServiceClient::new(remote.connect().await?);
     let mut request = ListTenantsRequest::default();
     loop {
-        let page = asked(client.list_tenants(request).await)?;
-        form.each(&page.tenants, told)?;
+        let page = into_response(client.list_tenants(request).await)?;
+        form.print_items(&page.tenants, print_tenant)?;
         if page.next_page_token.is_empty() {
             return Ok(());
         }
@@ -185,8 +185,8 @@ async fn list(form: OutputFormat, remote: &Remote) -> anyhow::Result<()> {
     }
 }
 
-fn told(tenant: &Tenant) {
-    let state = named(tenant.state().as_str_name(), "TENANT_STATE_");
+fn print_tenant(tenant: &Tenant) {
+    let state = member_name(tenant.state().as_str_name(), "TENANT_STATE_");
     let by = if tenant.state_by.is_empty() { String::new() } else { format!(" by {}", tenant.state_by) };
     let why = if tenant.state_reason.is_empty() { String::new() } else { format!(": {}", tenant.state_reason) };
     let limits = limits(tenant) + &terms(tenant);

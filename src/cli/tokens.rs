@@ -13,10 +13,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::place::CommandTarget;
+use super::target::CommandTarget;
 use callgate_client::{
     json::OutputFormat,
-    remote::{ActorArgs, asked, at},
+    remote::{ActorArgs, at, into_response},
 };
 use callgate_core::domain::identity::Role;
 use callgate_proto::{
@@ -156,7 +156,7 @@ where
             let request = CreateTokenRequest { name, roles, groups: group, agent_pattern: agents, any_session, ttl };
             // Opened first: a token that cannot be written would be lost.
             let file = file.map(|path| Ok::<_, anyhow::Error>((create(&path)?, path))).transpose()?;
-            let made = match asked(client.create_token(by.signed(request)?).await) {
+            let made = match into_response(client.create_token(by.sign_request(request)?).await) {
                 Ok(made) => made,
                 Err(error) => {
                     file.map(|(_, path)| std::fs::remove_file(path)).transpose()?;
@@ -164,26 +164,26 @@ where
                 }
             };
             match file {
-                None => form.tell(&made, |made| told(made.token.as_ref(), &made.secret))?,
+                None => form.print_item(&made, |made| print_token(made.token.as_ref(), &made.secret))?,
                 Some((mut file, path)) => {
                     let written = file.write_all(made.secret.as_bytes()).and_then(|()| file.sync_all());
                     written
                         .with_context(|| format!("--file {}: created, not saved; revoke the token", path.display()))?;
-                    errln!("{}", made.token.as_ref().map(line).unwrap_or_default());
+                    errln!("{}", made.token.as_ref().map(describe_token).unwrap_or_default());
                 }
             }
         }
         Action::List { all } => list(&mut client, all, form).await?,
         Action::Revoke { id } => {
-            let request = by.signed(RevokeTokenRequest { token_id: id.clone() })?;
-            let revoked = asked(client.revoke_token(request).await)?;
-            form.tell(&revoked, |_| outln!("{id} is revoked, on every replica within two seconds."))?;
+            let request = by.sign_request(RevokeTokenRequest { token_id: id.clone() })?;
+            let revoked = into_response(client.revoke_token(request).await)?;
+            form.print_item(&revoked, |_| outln!("{id} is revoked, on every replica within two seconds."))?;
         }
         Action::Rotate { id, overlap_hours, term } => {
             let overlap = Some(duration(overlap_hours.saturating_mul(3_600_000)));
             let request = RotateTokenRequest { token_id: id, ttl: term.ttl(), overlap };
-            let made = asked(client.rotate_token(by.signed(request)?).await)?;
-            form.tell(&made, |made| told(made.token.as_ref(), &made.secret))?;
+            let made = into_response(client.rotate_token(by.sign_request(request)?).await)?;
+            form.print_item(&made, |made| print_token(made.token.as_ref(), &made.secret))?;
         }
     }
     Ok(())
@@ -196,9 +196,9 @@ fn create(path: &Path) -> anyhow::Result<File> {
 }
 
 /// Only the token goes to standard output, for scripts.
-fn told(token: Option<&Token>, secret: &str) {
+fn print_token(token: Option<&Token>, secret: &str) {
     if let Some(token) = token {
-        errln!("{}", line(token));
+        errln!("{}", describe_token(token));
         errln!("The token is shown only once. Callers pass it in CALLGATE_TOKEN, or as `authorization: Bearer …`.");
     }
     outln!("{secret}");
@@ -214,9 +214,9 @@ where
     let (mut page_token, mut shown) = (String::new(), 0);
     loop {
         let request = ListTokensRequest { page_size: PAGE, page_token };
-        let page = asked(client.list_tokens(request).await)?;
+        let page = into_response(client.list_tokens(request).await)?;
         for token in page.tokens.iter().filter(|token| all || token.revoke_time.is_none()) {
-            form.tell(token, |token| outln!("{}", line(token)))?;
+            form.print_item(token, |token| outln!("{}", describe_token(token)))?;
             shown += 1;
         }
         page_token = page.next_page_token;
@@ -230,7 +230,7 @@ where
     Ok(())
 }
 
-fn line(token: &Token) -> String {
+fn describe_token(token: &Token) -> String {
     let role = |role: v1::Role| role.as_str_name().trim_start_matches("ROLE_").to_lowercase();
     let roles: Vec<String> = token.roles().map(role).collect();
     let mut text = format!("{}  {}  {}", token.token_id, token.name, roles.join(","));

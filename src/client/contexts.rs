@@ -112,7 +112,7 @@ fn file() -> anyhow::Result<Option<(PathBuf, String, File)>> {
     };
     let file = read(&text).with_context(|| name.to_string())?;
     let mode = fs::metadata(&path).with_context(|| name.to_string())?.permissions().mode();
-    if let Some(problem) = exposed(&file, mode) {
+    if let Some(problem) = find_exposure(&file, mode) {
         bail!("{name}: {problem}: chmod 600 {name}");
     }
     Ok(Some((path, text, file)))
@@ -144,7 +144,7 @@ fn read(text: &str) -> anyhow::Result<File> {
 }
 
 /// Forbidden access of others to the file.
-fn exposed(file: &File, mode: u32) -> Option<&'static str> {
+fn find_exposure(file: &File, mode: u32) -> Option<&'static str> {
     let has_token = file.contexts.values().any(|context| context.token.is_some());
     match mode {
         mode if has_token && mode & OTHERS != 0 => Some("it contains a token, and others may read it"),
@@ -154,7 +154,7 @@ fn exposed(file: &File, mode: u32) -> Option<&'static str> {
 }
 
 /// The context of this name.
-pub fn named(name: &str) -> anyhow::Result<ServerContext> {
+pub fn load_context(name: &str) -> anyhow::Result<ServerContext> {
     let Some((path, _, file)) = file()? else {
         let path = path().map_or_else(|| "config.yaml".to_owned(), |(path, _)| path.display().to_string());
         bail!("--context {name}: there is no file of contexts at {path}");
@@ -191,10 +191,10 @@ fn unknown(path: &Path, file: &File, name: &str) -> String {
 
 impl ContextForm {
     fn credential(&self, file: &Path) -> anyhow::Result<Credential> {
-        let at = |path: &PathBuf| beside(file, path);
+        let at = |path: &PathBuf| resolve_path(file, path);
         let token = match self {
             Self { token: Some(Secret(text)), .. } => Some(TokenSource::Text(text.clone())),
-            Self { token_file: Some(path), .. } => Some(TokenSource::File(closed(at(path))?)),
+            Self { token_file: Some(path), .. } => Some(TokenSource::File(check_file_mode(at(path))?)),
             Self { token_command: Some(words), .. } => Some(TokenSource::Command(words.clone())),
             _ => None,
         };
@@ -230,7 +230,7 @@ impl ContextForm {
 }
 
 /// A path in the file, relative to its folder or the user's home.
-fn beside(file: &Path, path: &Path) -> PathBuf {
+fn resolve_path(file: &Path, path: &Path) -> PathBuf {
     let path = match (path.strip_prefix("~"), etcetera::home_dir()) {
         (Ok(rest), Ok(home)) => home.join(rest),
         _ => path.to_owned(),
@@ -239,7 +239,7 @@ fn beside(file: &Path, path: &Path) -> PathBuf {
 }
 
 /// Checks that a token file is not readable by everyone.
-fn closed(path: PathBuf) -> anyhow::Result<PathBuf> {
+fn check_file_mode(path: PathBuf) -> anyhow::Result<PathBuf> {
     let name = path.display();
     let is = fs::metadata(&path).with_context(|| format!("token_file {name}"))?;
     if is.is_file() && is.permissions().mode() & ALL_READ != 0 {
@@ -336,7 +336,7 @@ mod tests {
                         server: unix:/run/s\n    token: cg_s3cret\n";
 
     #[test]
-    fn what_is_wrong_is_said_without_the_token() {
+    fn error_does_not_hold_the_token() {
         let file = read(TEXT).expect("a good file");
         assert!(!format!("{file:?}").contains("s3cret"));
         for (text, why) in [
@@ -354,11 +354,11 @@ mod tests {
     #[test]
     fn others_neither_read_tokens_nor_say_where_they_go() {
         let file = read(TEXT).expect("a good file");
-        assert_eq!(exposed(&file, 0o100_600), None);
-        assert!(exposed(&file, 0o100_640).is_some_and(|problem| problem.contains("read")));
+        assert_eq!(find_exposure(&file, 0o100_600), None);
+        assert!(find_exposure(&file, 0o100_640).is_some_and(|problem| problem.contains("read")));
         let without = read("contexts: {a: {server: x}}").expect("a good file");
-        assert_eq!(exposed(&without, 0o100_644), None);
-        assert!(exposed(&without, 0o100_664).is_some_and(|problem| problem.contains("write")));
+        assert_eq!(find_exposure(&without, 0o100_644), None);
+        assert!(find_exposure(&without, 0o100_664).is_some_and(|problem| problem.contains("write")));
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_files_folder() {
-        let at = |path: &str| beside(Path::new("/etc/callgate/config.yaml"), Path::new(path));
+        let at = |path: &str| resolve_path(Path::new("/etc/callgate/config.yaml"), Path::new(path));
         assert_eq!(at("p.token"), Path::new("/etc/callgate/p.token"));
         assert_eq!(at("/run/p.token"), Path::new("/run/p.token"));
         assert!(at("~/p.token").is_absolute() && !at("~/p.token").to_string_lossy().contains('~'));

@@ -74,13 +74,13 @@ impl TokenSource {
                 std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
             }
             Self::Environment(text) | Self::Text(text) => Ok(text.clone()),
-            Self::Command(words) => printed(words),
+            Self::Command(words) => run_program(words),
         }
     }
 }
 
 /// The output of a program.
-fn printed(words: &[String]) -> anyhow::Result<String> {
+fn run_program(words: &[String]) -> anyhow::Result<String> {
     let (program, args) = words.split_first().context("token_command is empty")?;
     let started = Command::new(program).args(args).stdout(Stdio::piped()).spawn();
     let mut child = started.with_context(|| format!("token_command: cannot start {program}"))?;
@@ -134,10 +134,10 @@ impl Credential {
         }
         // A server that hangs, or a network that swallows all, is noticed also while an answer is waited for.
         let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE_ANSWER);
-        self.encrypted(url, endpoint)
+        self.encrypt_channel(url, endpoint)
     }
 
-    fn encrypted(&self, url: &str, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
+    fn encrypt_channel(&self, url: &str, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
         if !has_tls(url) {
             return Ok(endpoint);
         }
@@ -230,11 +230,11 @@ mod tests {
     #[test]
     fn a_command_gives_a_token_or_says_why_not() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(printed(&words("echo cg_1")).expect("a token").trim(), "cg_1");
+        assert_eq!(run_program(&words("echo cg_1")).expect("a token").trim(), "cg_1");
         for (line, why) in
             [("false", "printed no token (exit status: 1)"), ("true", "printed no token"), ("no-such", "start")]
         {
-            let error = format!("{:#}", printed(&words(line)).expect_err(line));
+            let error = format!("{:#}", run_program(&words(line)).expect_err(line));
             assert!(error.contains(why), "{error}");
         }
     }

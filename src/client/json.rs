@@ -19,9 +19,9 @@ pub struct OutputFormat {
 
 impl OutputFormat {
     /// Prints one item, as JSON or by `text`.
-    pub fn tell<M: Name>(self, message: &M, text: impl FnOnce(&M)) -> anyhow::Result<()> {
+    pub fn print_item<M: Name>(self, message: &M, text: impl FnOnce(&M)) -> anyhow::Result<()> {
         if self.json {
-            outln!("{}", line(message)?);
+            outln!("{}", to_line(message)?);
         } else {
             text(message);
         }
@@ -29,13 +29,13 @@ impl OutputFormat {
     }
 
     /// Prints several items.
-    pub fn each<M: Name>(self, messages: &[M], mut text: impl FnMut(&M)) -> anyhow::Result<()> {
-        messages.iter().try_for_each(|message| self.tell(message, &mut text))
+    pub fn print_items<M: Name>(self, messages: &[M], mut text: impl FnMut(&M)) -> anyhow::Result<()> {
+        messages.iter().try_for_each(|message| self.print_item(message, &mut text))
     }
 }
 
 /// A message as one line of JSON.
-pub fn line<M: Name>(message: &M) -> anyhow::Result<String> {
+pub fn to_line<M: Name>(message: &M) -> anyhow::Result<String> {
     Ok(value(message)?.to_string())
 }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_message_has_the_contracts_names_and_every_field_that_always_has_a_value() {
         let halt = v1::HaltState { scope: v1::HaltScope::Tool.into(), name: "pay".into(), ..v1::HaltState::default() };
-        let told = line(&halt).expect("JSON");
+        let told = to_line(&halt).expect("JSON");
         assert_eq!(told, r#"{"by":"","name":"pay","reason":"","scope":"HALT_SCOPE_TOOL"}"#);
     }
 }

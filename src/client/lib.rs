@@ -1,8 +1,8 @@
 //! Shared by all commands: connections to a server ([`contexts`], [`credential`], [`remote`]), runtimes, exit codes and
-//! signals ([`process`], [`signal`]), and output ([`mod@out`], [`json`], [`progress`]).
+//! signals ([`process`], [`signal`]), and output ([`mod@output`], [`json`], [`progress`]).
 
 #[macro_use]
-pub mod out;
+pub mod output;
 
 pub mod contexts;
 pub mod credential;

@@ -11,7 +11,7 @@ const UNANSWERED: u8 = 75;
 
 /// Prints the error of a command, and returns its exit code.
 #[must_use]
-pub fn failed(error: &anyhow::Error) -> ExitCode {
+pub fn print_failure(error: &anyhow::Error) -> ExitCode {
     errln!("callgate: {error:#}");
     match error.downcast_ref::<NoResponse>() {
         Some(_) => ExitCode::from(UNANSWERED),

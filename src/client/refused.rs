@@ -9,7 +9,7 @@ pub(super) fn by_tls(error: &(dyn Error + 'static)) -> Option<String> {
     let mut at = Some(error);
     while let Some(error) = at {
         if let Some(told) = told_by(error) {
-            return Some(in_words(told));
+            return Some(describe_error(told));
         }
         at = error.source();
     }
@@ -22,7 +22,7 @@ fn told_by<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     error.downcast_ref::<rustls::Error>().or_else(wrapped)
 }
 
-fn in_words(error: &rustls::Error) -> String {
+fn describe_error(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
     use CertificateError as Bad;
     use rustls::Error as Tls;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tls_says_is_found_below_what_wraps_it() {
+    fn tls_error_is_found_below_its_wrappers() {
         let tls = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
         let wrapped = anyhow::Error::new(io::Error::new(io::ErrorKind::InvalidData, tls)).context("connect");
         let told = by_tls(wrapped.as_ref()).expect("TLS");

@@ -31,7 +31,7 @@ pub struct Remote {
     #[command(flatten)]
     shown: CredentialArgs,
     #[arg(skip)]
-    way: Arc<OnceLock<Way>>,
+    way: Arc<OnceLock<Endpoint>>,
 }
 
 /// Credential for a server.
@@ -59,7 +59,7 @@ pub const TOKEN: &str = "CALLGATE_TOKEN";
 
 /// Server address and credential.
 #[derive(Debug, Clone)]
-struct Way {
+struct Endpoint {
     url: String,
     /// Name of the context.
     context: Option<String>,
@@ -86,20 +86,20 @@ impl Remote {
     }
 
     /// The server: of the command line, otherwise of the environment, otherwise of the contexts file.
-    fn way(&self) -> anyhow::Result<&Way> {
+    fn way(&self) -> anyhow::Result<&Endpoint> {
         if let Some(way) = self.way.get() {
             return Ok(way);
         }
-        let way = self.found()?;
+        let way = self.find_server()?;
         Ok(self.way.get_or_init(|| way))
     }
 
-    fn found(&self) -> anyhow::Result<Way> {
+    fn find_server(&self) -> anyhow::Result<Endpoint> {
         let flags = self.shown.flags()?;
         if let Some(name) = &self.context {
-            let context = contexts::named(name)?;
+            let context = contexts::load_context(name)?;
             let shown = flags.clone().or(context.credential).or(environment()?);
-            return Ok(Way { url: context.server, context: Some(name.clone()), given: flags, shown });
+            return Ok(Endpoint { url: context.server, context: Some(name.clone()), given: flags, shown });
         }
         let given = flags.or(environment()?);
         let named = variable("CALLGATE_CONTEXT");
@@ -112,23 +112,23 @@ impl Remote {
         };
         if let Some(url) = url {
             // A context's credential is for its own server only.
-            return Ok(Way { url, context: None, shown: given.clone(), given });
+            return Ok(Endpoint { url, context: None, shown: given.clone(), given });
         }
         let context = match named {
-            Some(name) => Some((name.clone(), contexts::named(&name)?)),
+            Some(name) => Some((name.clone(), contexts::load_context(&name)?)),
             None => contexts::current()?,
         };
         Ok(match context {
             Some((name, context)) => {
                 let shown = given.clone().or(context.credential);
-                Way { url: context.server, context: Some(name), given, shown }
+                Endpoint { url: context.server, context: Some(name), given, shown }
             }
-            None => Way { url: DEFAULT_SERVER.to_owned(), context: None, shown: given.clone(), given },
+            None => Endpoint { url: DEFAULT_SERVER.to_owned(), context: None, shown: given.clone(), given },
         })
     }
 
     pub async fn connect(&self) -> anyhow::Result<AuthenticatedChannel> {
-        let Way { url, shown, context, .. } = self.way()?;
+        let Endpoint { url, shown, context, .. } = self.way()?;
         let otherwise = match context {
             Some(name) => format!(", the server of context {name}"),
             None => "; start one with `callgate serve`".to_owned(),
@@ -138,7 +138,7 @@ impl Remote {
 
     /// A lazy connection, made with the first request, for callers that continue without a server.
     pub fn connect_later(&self) -> anyhow::Result<AuthenticatedChannel> {
-        let Way { url, shown, .. } = self.way()?;
+        let Endpoint { url, shown, .. } = self.way()?;
         let bearer = shown.bearer()?;
         Ok(InterceptedService::new(shown.endpoint(url, &bearer)?.connect_lazy(), bearer))
     }
@@ -178,7 +178,7 @@ impl Remote {
 
     /// Arguments for another command with the same server and credential: a context and files by name, never a token.
     pub fn args(&self) -> anyhow::Result<Vec<String>> {
-        let Way { url, context, given, .. } = self.way()?;
+        let Endpoint { url, context, given, .. } = self.way()?;
         let mut args = Vec::new();
         if let Some(name) = context {
             args.extend(["--context".to_owned(), name.clone()]);
@@ -255,7 +255,7 @@ pub fn is_passing(status: &Status) -> bool {
 }
 
 /// The response, or the refusal as an error.
-pub fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
+pub fn into_response<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
     match answer {
         Ok(answer) => Ok(answer.into_inner()),
         Err(status) => Err(refusal(&status)),
@@ -291,7 +291,7 @@ pub struct ActorArgs {
 
 impl ActorArgs {
     /// A request with the caller's name.
-    pub fn signed<T>(&self, message: T) -> anyhow::Result<Request<T>> {
+    pub fn sign_request<T>(&self, message: T) -> anyhow::Result<Request<T>> {
         let (name, mut request) = (self.name(), Request::new(message));
         let value = name.parse().with_context(|| format!("--by {name:?} has characters outside ASCII"))?;
         request.metadata_mut().insert(BY, value);
@@ -312,7 +312,7 @@ pub fn at(time: Option<&Timestamp>) -> String {
 }
 
 /// A member of a closed set in lowercase: `rate_limited` for FAILURE_KIND_RATE_LIMITED.
-pub fn named(member: &str, set: &str) -> String {
+pub fn member_name(member: &str, set: &str) -> String {
     member.trim_start_matches(set).to_lowercase()
 }
 
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_is_told_with_its_code() {
+    fn proxy_error_is_reported_with_its_code() {
         let broken = Status::new(Code::Unavailable, "transport error");
         let told = refusal(&broken).to_string();
         assert_eq!(told, "no answer: transport error (The service is currently unavailable)");

@@ -70,9 +70,10 @@ impl Trust<'_> {
             let authority = authority.map_err(|error| format!("the authorities cannot be read: {error}"))?;
             roots.add(authority).map_err(|error| format!("the authorities cannot be read: {error}"))?;
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-        let config = config.with_root_certificates(roots);
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots);
         let Some((certificate, key)) = self.identity else { return Ok(config.with_no_client_auth()) };
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| format!("the certificate that is shown cannot be read: {error}"))?;

@@ -29,9 +29,9 @@ impl LogLimiter {
     pub const EVERY: Duration = Duration::from_secs(10);
 
     /// Counts an event; returns the count since the last line if it is to be logged now.
-    pub fn happened(&mut self, clock: &Clock) -> Option<u64> {
+    pub fn count_event(&mut self, clock: &Clock) -> Option<u64> {
         self.kept += 1;
-        if self.said.is_some_and(|said| clock.elapsed(said) < Self::EVERY) {
+        if self.said.is_some_and(|said| clock.elapsed_since(said) < Self::EVERY) {
             return None;
         }
         self.said = Some(clock.tick());
@@ -80,7 +80,7 @@ impl Clock {
 
     /// The time since `tick`.
     #[must_use]
-    pub fn elapsed(&self, tick: Tick) -> Duration {
+    pub fn elapsed_since(&self, tick: Tick) -> Duration {
         self.tick().0.saturating_sub(tick.0)
     }
 }
@@ -90,12 +90,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_often_is_said_at_once_and_then_seldom() {
+    fn frequent_event_is_logged_at_once_and_then_rarely() {
         let (clock, mut seldom) = (Clock::fake(Timestamp::from_millis(0)), LogLimiter::default());
         let said: Vec<Option<u64>> = (0..5)
             .map(|_| {
                 clock.advance(4_000);
-                seldom.happened(&clock)
+                seldom.count_event(&clock)
             })
             .collect();
         assert_eq!(said, [Some(1), None, None, Some(3), None], "nothing of it is lost");

@@ -102,8 +102,8 @@ impl HttpRequest {
             Host::Ipv4(address) => Some(IpAddr::V4(address)),
             Host::Ipv6(address) => Some(IpAddr::V6(address)),
         };
-        if let Some(address) = literal.filter(|address| !may_be_asked(*address, is_here)) {
-            return Err(never_asked(address));
+        if let Some(address) = literal.filter(|address| !is_allowed(*address, is_here)) {
+            return Err(describe_forbidden(address));
         }
         let mut request = Request::builder()
             .method(&self.method)
@@ -118,8 +118,11 @@ impl HttpRequest {
         let client = client(resolver, tls(self.authority.as_deref())?, Duration::ZERO);
         let response = client.request(request).await.map_err(|error| cause(&error))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), max).collect().await;
-        let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
+        let body = Limited::new(response.into_body(), max)
+            .collect()
+            .await
+            .map_err(|error| format!("its answer cannot be read: {error}"))?
+            .to_bytes();
         let body = String::from_utf8(body.to_vec()).map_err(|_| "its answer is no text".to_owned())?;
         Ok(HttpResponse { status, body })
     }
@@ -128,23 +131,23 @@ impl HttpRequest {
 /// The allowed addresses of a name.
 async fn lookup(name: Name, is_here: bool) -> io::Result<std::vec::IntoIter<SocketAddr>> {
     let (may, never): (Vec<_>, Vec<_>) =
-        lookup_host((name.as_str(), 0)).await?.partition(|address| may_be_asked(address.ip(), is_here));
+        lookup_host((name.as_str(), 0)).await?.partition(|address| is_allowed(address.ip(), is_here));
     match (may.is_empty(), never.first()) {
-        (true, Some(address)) => Err(io::Error::other(never_asked(address.ip()))),
+        (true, Some(address)) => Err(io::Error::other(describe_forbidden(address.ip()))),
         (true, None) => Err(io::Error::other("its name has no address")),
         _ => Ok(may.into_iter()),
     }
 }
 
-fn never_asked(address: IpAddr) -> String {
+fn describe_forbidden(address: IpAddr) -> String {
     format!("{address} is an address that nobody is asked at")
 }
 
 /// True for an allowed address; `is_here` if the name is that of this machine.
-fn may_be_asked(address: IpAddr, is_here: bool) -> bool {
+fn is_allowed(address: IpAddr, is_here: bool) -> bool {
     // The metadata service of EC2 over IPv6, which is on no link of its own.
     const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-    let address = unwrapped(address);
+    let address = unwrap_ipv4(address);
     if address.is_loopback() {
         return is_here;
     }
@@ -156,7 +159,7 @@ fn may_be_asked(address: IpAddr, is_here: bool) -> bool {
 }
 
 /// The IPv4 address inside an IPv6 one, in any of the embeddings.
-fn unwrapped(address: IpAddr) -> IpAddr {
+fn unwrap_ipv4(address: IpAddr) -> IpAddr {
     let IpAddr::V6(whole) = address else { return address };
     let last = |[.., a, b]: [u16; 8]| IpAddr::V4(Ipv4Addr::from((u32::from(a) << 16) | u32::from(b)));
     match whole.segments() {
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn this_link_is_never_asked_however_its_address_is_written() {
+    async fn link_local_address_is_forbidden_in_any_spelling() {
         for host in [
             "169.254.169.254",
             "2852039166",
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_else_is_asked_in_the_clear() {
+    async fn plain_http_is_for_this_machine_alone() {
         for host in [
             "10.0.0.1",
             "keys.example",
@@ -259,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_name_leads_neither_to_this_machine_nor_to_its_link() {
-        let of = |address: &str, is_here| may_be_asked(address.parse().expect("an address"), is_here);
+        let of = |address: &str, is_here| is_allowed(address.parse().expect("an address"), is_here);
         for address in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"] {
             assert!(!of(address, false), "{address} by the name of somebody else");
         }

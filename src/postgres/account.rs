@@ -94,12 +94,12 @@ pub(super) async fn choose(pgdata: &Path) -> Result<AccountChoice, PrivatePostgr
     {
         return Ok(AccountChoice { account: Some(owner.clone()), former: None });
     }
-    if let Some(own) = own().await {
+    if let Some(own) = current_account().await {
         return Ok(AccountChoice { account: Some(own), former: owner });
     }
     let account = match owner {
         Some(owner) => owner,
-        None => shared().await.ok_or(PrivatePostgresError::NoAccount)?,
+        None => find_shared().await.ok_or(PrivatePostgresError::NoAccount)?,
     };
     tracing::warn!(
         account = account.name,
@@ -114,21 +114,21 @@ async fn account_of(meta: &Metadata) -> Account {
     Account { name, uid, gid }
 }
 
-async fn own() -> Option<Account> {
-    if let Some(account) = unprivileged(OWN).await {
+async fn current_account() -> Option<Account> {
+    if let Some(account) = find_unprivileged(OWN).await {
         return Some(account);
     }
     // One callgate at a time: accounts of one name that are made at once have been seen to replace each other.
     let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(MAKING).ok()?;
     lock.lock().ok()?;
-    if let Some(account) = unprivileged(OWN).await {
+    if let Some(account) = find_unprivileged(OWN).await {
         return Some(account);
     }
     for (program, arguments) in MAKERS {
         let mut command = process::command(program, None);
         command.args(arguments);
         let made = process::output(command, TOOL_MAX).await.is_ok_and(|output| output.status.success());
-        if let Some(account) = unprivileged(OWN).await {
+        if let Some(account) = find_unprivileged(OWN).await {
             if made {
                 tracing::info!(account = OWN, "created a system user for the private PostgreSQL");
             }
@@ -138,16 +138,16 @@ async fn own() -> Option<Account> {
     None
 }
 
-async fn shared() -> Option<Account> {
+async fn find_shared() -> Option<Account> {
     for name in SHARED {
-        if let Some(account) = unprivileged(name).await {
+        if let Some(account) = find_unprivileged(name).await {
             return Some(account);
         }
     }
     None
 }
 
-async fn unprivileged(name: &str) -> Option<Account> {
+async fn find_unprivileged(name: &str) -> Option<Account> {
     passwd_entry(name).await.filter(|account| account.uid != 0)
 }
 

@@ -97,7 +97,7 @@ pub(super) async fn find(
 
 /// Directories to search for programs.
 pub(super) async fn everywhere() -> Vec<PathBuf> {
-    [on_path(), from_pg_config().await, installed()].concat()
+    [on_path(), from_pg_config().await, list_installed()].concat()
 }
 
 async fn choose(
@@ -191,7 +191,7 @@ async fn from_pg_config() -> Vec<PathBuf> {
 }
 
 /// Installation directories of packages, the newest version of each kind first.
-fn installed() -> Vec<PathBuf> {
+fn list_installed() -> Vec<PathBuf> {
     let versioned = VERSIONED.into_iter().flat_map(|(parent, prefix, rest)| {
         newest_first(Path::new(parent), prefix).into_iter().map(move |dir| dir.join(rest))
     });
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_found_names_the_three_ways_out() {
+    async fn missing_binaries_error_names_three_remedies() {
         let error = choose(Vec::new(), None, None).await.unwrap_err().to_string();
         for way in ["apt-get install postgresql", "brew install postgresql@17", "--pg-bin", "--database-url"] {
             assert!(error.contains(way), "{way} is missing in: {error}");

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_lock_or_write_the_directory() {
+    fn directory_is_private_to_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().join("callgate.lock");
         fs::write(&lock, "").unwrap();

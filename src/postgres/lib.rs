@@ -23,7 +23,7 @@ mod scram;
 mod server;
 mod supervisor;
 mod takeover;
-mod vacant;
+mod unfinished;
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ pub use binaries::ServerVersion;
 pub use dump::DumpTools;
 pub use error::PrivatePostgresError;
 pub use supervisor::DatabasePhase;
-pub use vacant::{clear, is_vacant};
+pub use unfinished::{clear, is_vacant};
 
 use layout::Layout;
 use server::PreparedServer;
@@ -210,7 +210,7 @@ impl PrivatePostgres {
 
     /// Waits until the server is down permanently, after several failed restarts in short order; returns the reason. A
     /// single crash is not reported: the server is restarted, and [`Self::phase`] shows it.
-    pub async fn exited(&mut self) -> PrivatePostgresError {
+    pub async fn wait_for_exit(&mut self) -> PrivatePostgresError {
         let gave_up = self.phase.wait_for(|phase| matches!(phase, DatabasePhase::GaveUp { .. })).await;
         match gave_up.as_deref() {
             Ok(DatabasePhase::GaveUp { failures, reason }) => PrivatePostgresError::GaveUp {

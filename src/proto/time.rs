@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_before_the_epoch_or_within_a_millisecond_keeps_its_place() {
+    fn time_before_the_epoch_or_within_a_millisecond_keeps_its_order() {
         let before = timestamp(-1);
         assert_eq!((before.seconds, before.nanos), (-1, 999_000_000));
         assert_eq!(millis(Some(&Duration { seconds: 1, nanos: 1 })), 1_001, "a wait is never cut short");

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_address_is_told_in_words() {
+    fn invalid_address_is_reported() {
         for text in ["localhost", "7600", ":7600", "localhost:", "localhost:70000", ""] {
             let error = address(text).expect_err(text);
             assert!(error.starts_with("expected HOST:PORT"), "{text}: {error}");

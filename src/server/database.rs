@@ -69,9 +69,9 @@ impl Database {
     }
 
     /// Waits until a private one has failed for good.
-    pub async fn gone(&mut self) -> PrivatePostgresError {
+    pub async fn wait_for_failure(&mut self) -> PrivatePostgresError {
         match &mut self.private {
-            Some(private) => private.exited().await,
+            Some(private) => private.wait_for_exit().await,
             None => std::future::pending().await,
         }
     }

@@ -27,7 +27,7 @@ pub(super) struct ServedCertificate {
 }
 
 /// Certificates that a server of this configuration presents.
-pub(super) fn shown(config: &ServeConfig) -> Vec<ServedCertificate> {
+pub(super) fn list_certificates(config: &ServeConfig) -> Vec<ServedCertificate> {
     let to = |to, path: &Path| ServedCertificate { to, path: path.to_owned(), said: None };
     let server = config.tls.tls_cert.as_deref().map(|path| to("server", path));
     let database = config.database.database_url.as_deref().and_then(own_certificate);
@@ -50,14 +50,14 @@ pub(super) async fn follow(mut all: Vec<ServedCertificate>, metrics: Metrics) {
         for one in &mut all {
             // Unreadable files are reported by their user.
             if let Some(end) = tokio::fs::read(&one.path).await.ok().and_then(|text| first_end(&text)) {
-                one.look(end, Clock::System.now().as_millis() / 1_000, &metrics);
+                one.record_expiry(end, Clock::System.now().as_millis() / 1_000, &metrics);
             }
         }
     }
 }
 
 impl ServedCertificate {
-    fn look(&mut self, end: u64, now: i64, metrics: &Metrics) {
+    fn record_expiry(&mut self, end: u64, now: i64, metrics: &Metrics) {
         let left = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now);
         metrics.certificate(self.to, left);
         let Some(level) = self.is_said(left, now) else { return };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_to_a_database_is_what_its_url_says() {
+    fn client_certificate_for_the_database_is_that_of_its_url() {
         let url = "postgres://callgate@db/callgate?sslmode=verify-full&sslcert=%2Fetc%2Fc.crt&sslkey=/etc/c.key";
         assert_eq!(own_certificate(url), Some("/etc/c.crt".into()));
         assert_eq!(own_certificate("postgres://db/callgate"), None);

@@ -64,7 +64,7 @@ async fn follow_one(identities: Arc<Identities>, place: usize, issuer: Issuer) {
         };
         // Tokens with forged keys cause no more frequent reads than that.
         sleep(AGAIN.min(pause)).await;
-        let _ = timeout(pause.saturating_sub(AGAIN), identities.keys_wanted()).await;
+        let _ = timeout(pause.saturating_sub(AGAIN), identities.wait_for_unknown_key()).await;
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_with_a_redirect_or_an_error_is_no_key_set() {
+    async fn response_with_a_redirect_or_an_error_is_no_key_set() {
         read_with("200 OK").await.expect("keys");
         for status in ["301 x", "302 x", "303 x", "307 x", "308 x", "404 x", "500 x"] {
             let error = read_with(status).await.expect_err(status).to_string();

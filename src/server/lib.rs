@@ -9,7 +9,7 @@ pub mod config;
 pub mod console;
 pub mod database;
 mod expiry;
-mod follow;
+mod file_watcher;
 pub mod gate;
 pub mod grpc;
 pub mod keys;

@@ -9,11 +9,11 @@ use crate::{
     auth::file::Auth,
     config::DatabaseConfig,
     database::Database,
-    follow::{self, Follow},
+    file_watcher::{self, FollowedFile},
     gate::{Gate, NoAnswer},
     grpc,
     telemetry::Metrics,
-    tenant_keys::{KeyFile, NamedKeys},
+    tenant_keys::KeyFile,
     traced::BatchTracer,
     webhook::{self, Webhook},
     workers,
@@ -28,6 +28,23 @@ use callgate_store::{Commit, OpenError, Store, StoreError, StoreSettings};
 /// Longest wait of a start for a database that does not respond, and its polling interval.
 const RECOVERY: Duration = Duration::from_secs(30);
 const RECOVERY_STEP: Duration = Duration::from_secs(1);
+
+/// The parts of a server that its configuration names, next to its listeners and database.
+#[derive(Debug)]
+pub struct ServerSetup<'a> {
+    /// The policy of the deployment's own tenant, until another one is active.
+    pub policy: Arc<Policy>,
+    /// The followed policy file, and its text.
+    pub file: Option<(&'a Path, &'a str)>,
+    /// The mapping of certificates and issuers' tokens.
+    pub auth: Option<Auth>,
+    /// The encryption keys.
+    pub keys: Option<KeyFile>,
+    /// The instruments.
+    pub metrics: Metrics,
+    /// The limits and pages of the listeners.
+    pub settings: grpc::GrpcSettings,
+}
 
 /// A running server.
 #[derive(Debug)]
@@ -49,20 +66,14 @@ impl ServerHandle {
     pub async fn start(
         bound: Vec<BoundListener>,
         database: &DatabaseConfig,
-        policy: Arc<Policy>,
-        file: Option<(&Path, &str)>,
-        (auth, keys): (Option<Auth>, Option<KeyFile>),
-        metrics: Metrics,
-        settings: grpc::GrpcSettings,
+        mut setup: ServerSetup<'_>,
     ) -> anyhow::Result<Self> {
         let of = |operations| bound.iter().filter(move |bound| bound.is_for_operations() == operations);
         let (addresses, operations) =
             (of(false).map(BoundListener::address).collect(), of(true).map(BoundListener::address).next());
-        let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
+        let follow = setup.file.map(|(path, text)| FollowedFile::new(path, text)).transpose()?;
         let database = Database::open(database).await?;
-        let named = keys.as_ref().map(|keys| keys.named.clone());
-        let judging = judging(bound, &database, policy, file, (auth, named), (metrics, &settings));
-        let (gate, listeners) = match judging.await {
+        let (gate, listeners) = match judging(bound, &database, &mut setup).await {
             Ok(judging) => judging,
             Err(error) => {
                 database.stop().await;
@@ -73,9 +84,9 @@ impl ServerHandle {
         let stopped = async {
             let _ = stopped.await;
         };
-        let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), settings, stopped));
+        let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), setup.settings, stopped));
         let mut workers = workers::start(&gate);
-        workers.extend(keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate.identities)))));
+        workers.extend(setup.keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate.identities)))));
         workers.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate.policies)))));
         Ok(Self { addresses, operations, database, gate, server, stop, workers })
     }
@@ -106,7 +117,7 @@ impl ServerHandle {
     }
 
     /// Sends new approval requests to a webhook.
-    pub(super) fn tell(&mut self, webhook: Webhook) {
+    pub(super) fn set_webhook(&mut self, webhook: Webhook) {
         self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
     }
 
@@ -114,7 +125,7 @@ impl ServerHandle {
     pub async fn run_until(mut self, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
         let failure = tokio::select! {
             () = signal => None,
-            error = self.database.gone() => {
+            error = self.database.wait_for_failure() => {
                 Some(anyhow::Error::from(error).context("the private PostgreSQL failed"))
             }
             ended = &mut self.server => {
@@ -154,19 +165,18 @@ impl ServerHandle {
 async fn judging(
     bound: Vec<BoundListener>,
     database: &Database,
-    policy: Arc<Policy>,
-    file: Option<(&Path, &str)>,
-    (auth, named): (Option<Auth>, Option<NamedKeys>),
-    (metrics, settings): (Metrics, &grpc::GrpcSettings),
+    setup: &mut ServerSetup<'_>,
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
-    let open = || opened(database, &policy, (file.is_some(), named.as_ref()), &metrics);
+    let auth = setup.auth.take();
+    let setup = &*setup;
+    let open = || open_gate(database, setup);
     let before = database.phase();
     let listen =
         |bound: Vec<BoundListener>| bound.into_iter().map(BoundListener::listen).collect::<Result<Vec<_>, _>>();
     let (listeners, gate) = match open().await {
         Err(error) if is_passing(&error) || database.was_restarted(before).await => {
             let waited = waited_for(database, error, open);
-            grpc::starting(listen(bound)?, settings, waited).await
+            grpc::starting(listen(bound)?, &setup.settings, waited).await
         }
         opened => opened.and_then(|gate| Ok((listen(bound)?, Ok(gate))))?,
     };
@@ -174,8 +184,8 @@ async fn judging(
     if let Some(auth) = auth {
         gate.identities.map(auth).await.context("the tenants of --auth cannot be read")?;
     }
-    if let Some((path, text)) = file {
-        follow::apply(&gate.policies, path, text).await?;
+    if let Some((path, text)) = setup.file {
+        file_watcher::apply(&gate.policies, path, text).await?;
     }
     Ok((gate, listeners))
 }
@@ -192,7 +202,7 @@ where
         tokio::time::sleep(RECOVERY_STEP).await;
         let before = database.phase();
         match open().await {
-            Err(error) if is_passing(&error) && clock.elapsed(since) < RECOVERY => {}
+            Err(error) if is_passing(&error) && clock.elapsed_since(since) < RECOVERY => {}
             Err(_) if database.was_restarted(before).await => {}
             done => return done,
         }
@@ -208,23 +218,18 @@ fn is_passing(error: &anyhow::Error) -> bool {
 }
 
 /// Opens a gate on the database. It migrates the schema, and changes nothing else.
-async fn opened(
-    database: &Database,
-    policy: &Arc<Policy>,
-    (has_file, keys): (bool, Option<&NamedKeys>),
-    metrics: &Metrics,
-) -> anyhow::Result<Arc<Gate>> {
-    let commits = metrics.clone();
-    let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.committed(changes, took, waited));
+async fn open_gate(database: &Database, setup: &ServerSetup<'_>) -> anyhow::Result<Arc<Gate>> {
+    let commits = setup.metrics.clone();
+    let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.record_commit(changes, took, waited));
     let options = database.options.clone();
     let traced = Arc::new(BatchTracer { namespace: callgate_store::namespace(&options) });
     let settings = StoreSettings { options, on_commit, traced };
     let store = Store::open(settings).await.context("cannot use the database")?;
-    let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
+    let gate = Arc::new(Gate::new(Arc::clone(&setup.policy), store, setup.metrics.clone(), Clock::System));
     gate.server.read_halts().await.context("the halts cannot be read")?;
     gate.identities.read_credentials().await.context("it cannot be read whether there are credentials")?;
-    if let Some(keys) = keys {
-        gate.identities.set_tenant_keys(keys.clone()).await.context("the tenants of --keys cannot be read")?;
+    if let Some(keys) = &setup.keys {
+        gate.identities.set_tenant_keys(keys.named.clone()).await.context("the tenants of --keys cannot be read")?;
         if let Some(problem) = gate.identities.key_problems().into_iter().next() {
             bail!(problem);
         }
@@ -234,13 +239,13 @@ async fn opened(
             );
         }
     }
-    stored(&gate, has_file).await?;
+    load_stored(&gate, setup.file.is_some()).await?;
     Ok(gate)
 }
 
 /// Reads the tenants, and the active policy of each. Fails without the one of `default`, unless a file replaces it: the
 /// built-in policy would permit calls that it refuses.
-async fn stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
+async fn load_stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
     let errors = gate.identities.read_tenants().await.context("the tenants and their policies cannot be read")?;
     if errors.is_empty() || has_file {
         return Ok(());

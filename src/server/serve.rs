@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use crate::{
     config::{Listen, LogFormat, ServeConfig, SocketOwner, TlsConfig},
     console, expiry, grpc, keys,
-    plane::ServerHandle,
+    plane::{ServerHandle, ServerSetup},
     policy_file::{load_policy, read_policy},
     telemetry::{self, Telemetry},
     tenant_keys::KeyFile,
@@ -55,18 +55,18 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let pages: Option<grpc::Pages> = (!config.no_console).then_some(console::router);
     let settings = grpc::GrpcSettings { limits, scrape, origins: config.connections.origins.clone(), pages };
     let webhook = config.approvals_webhook.as_deref().map(Webhook::read).transpose()?;
-    let bound = bound(&config)?;
-    let mut plane =
-        ServerHandle::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;
+    let bound = bind_listeners(&config)?;
+    let setup = ServerSetup { policy, file, auth, keys, metrics: telemetry.metrics(), settings };
+    let mut plane = ServerHandle::start(bound, &config.database, setup).await?;
     if let Some(webhook) = webhook {
-        plane.tell(webhook);
+        plane.set_webhook(webhook);
     }
     let policy = plane.policy();
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");
     }
     outln!("{}", greeting(&plane, &policy, &config));
-    let expiry = tokio::spawn(expiry::follow(expiry::shown(&config), telemetry.metrics()));
+    let expiry = tokio::spawn(expiry::follow(expiry::list_certificates(&config), telemetry.metrics()));
     let served = plane.run_until(callgate_client::signal::stop()).await;
     expiry.abort();
     telemetry.shutdown().await;
@@ -77,10 +77,10 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
 const OPS_TOKEN_MIN: usize = 24;
 
 /// Takes every address, or none.
-fn bound(config: &ServeConfig) -> anyhow::Result<Vec<BoundListener>> {
+fn bind_listeners(config: &ServeConfig) -> anyhow::Result<Vec<BoundListener>> {
     let SocketOwner { user, group } = config.socket_owner.clone().unwrap_or_default();
     let access = SocketPermissions { mode: config.socket_mode, user, group };
-    let way = way(&config.tls)?;
+    let way = transport_settings(&config.tls)?;
     let bind = |listen: &Listen| match listen {
         Listen::Tcp(address) => BoundListener::bind(*address, &way),
         Listen::Unix(path) => BoundListener::socket(path, &access, &way),
@@ -147,7 +147,7 @@ fn current(config: &TlsConfig) -> anyhow::Result<()> {
 }
 
 /// Settings of the transport between this server and its callers.
-pub fn way(config: &TlsConfig) -> anyhow::Result<TransportSettings> {
+pub fn transport_settings(config: &TlsConfig) -> anyhow::Result<TransportSettings> {
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(certificate), Some(key)) => {
             let (client_ca, client_crl) = (config.client_ca.clone(), config.client_crl.clone());
@@ -197,7 +197,7 @@ fn greeting(plane: &ServerHandle, policy: &Policy, config: &ServeConfig) -> Stri
     let _ = writeln!(text, "  policy    {from}");
     for scope in BudgetScope::ALL {
         let limits = policy.rules.get::<Budgets>().of(scope).iter();
-        let limits: Vec<String> = limits.map(|(dimension, limit)| dimension.in_words(limit)).collect();
+        let limits: Vec<String> = limits.map(|(dimension, limit)| dimension.describe_amount(limit)).collect();
         if !limits.is_empty() {
             let day = if matches!(scope, BudgetScope::Agent | BudgetScope::Tenant) { " a day" } else { "" };
             let _ = writeln!(text, "  budget    {}{day}: {}", scope.as_str().replace('_', " "), limits.join(", "));

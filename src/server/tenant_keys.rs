@@ -69,15 +69,15 @@ impl KeyFile {
 
     /// Reads the file again, and the keys in files; a command runs once for each key.
     async fn read_again(&mut self) -> anyhow::Result<()> {
-        let look = look(&self.path);
+        let look = read_version(&self.path);
         let path = self.path.display();
         let text = tokio::fs::read_to_string(&self.path).await.with_context(|| format!("cannot read --keys {path}"))?;
         let tenants = file::read(&text).map_err(|wrong| anyhow!("--keys {path}: {} {}", wrong.field, wrong.problem))?;
         let mut looks = BTreeMap::from([(self.path.clone(), look)]);
-        let wanted = tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of));
+        let wanted = tenants.iter().flat_map(|(tenant, of)| list_sources(tenant, of));
         for (_, source) in wanted.clone() {
             if let KeySource::File(file) = source {
-                looks.insert(file.clone(), self::look(file));
+                looks.insert(file.clone(), self::read_version(file));
             }
         }
         let (known, patience) = (&self.keys, &self.patience);
@@ -93,13 +93,14 @@ impl KeyFile {
         if let Some((what, other)) = of_two_purposes(&tenants, &keys) {
             bail!("--keys {path}: {what} is also {other}: hashing and encryption each need a key of their own");
         }
-        self.named = tenants.into_iter().filter_map(|(name, of)| Some((name, Arc::new(held(&of, &keys)?)))).collect();
+        self.named =
+            tenants.into_iter().filter_map(|(name, of)| Some((name, Arc::new(find_keys(&of, &keys)?)))).collect();
         (self.keys, self.looks) = (keys, looks);
         Ok(())
     }
 
     fn has_changed(&self) -> bool {
-        self.looks.iter().any(|(path, before)| look(path) != *before)
+        self.looks.iter().any(|(path, before)| read_version(path) != *before)
     }
 
     /// Keeps the keys as the files have them. A failed read is logged whenever its cause changes, and the last keys
@@ -130,7 +131,10 @@ impl KeyFile {
 }
 
 /// All keys of a tenant, each with its description and source.
-fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item = (String, &'a KeySource)> + Clone {
+fn list_sources<'a>(
+    tenant: &'a str,
+    of: &'a TenantKeySources,
+) -> impl Iterator<Item = (String, &'a KeySource)> + Clone {
     let named = of.keys.iter().map(move |(id, source)| (format!("tenant {tenant:?}, key {id:?}"), source));
     named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))
 }
@@ -140,21 +144,21 @@ fn of_two_purposes(
     tenants: &BTreeMap<String, TenantKeySources>,
     keys: &BTreeMap<KeySource, SealingKey>,
 ) -> Option<(String, String)> {
-    let sealing = || tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of).take(of.keys.len()));
+    let sealing = || tenants.iter().flat_map(|(tenant, of)| list_sources(tenant, of).take(of.keys.len()));
     tenants.iter().find_map(|(tenant, of)| {
-        let (what, source) = wanted(tenant, of).last()?;
+        let (what, source) = list_sources(tenant, of).last()?;
         let key = keys.get(source)?;
         let (other, _) = sealing().find(|(_, other)| keys.get(*other).is_some_and(|other| other.is_same(key)))?;
         Some((what, other))
     })
 }
 
-fn held(of: &TenantKeySources, keys: &BTreeMap<KeySource, SealingKey>) -> Option<TenantKeys> {
+fn find_keys(of: &TenantKeySources, keys: &BTreeMap<KeySource, SealingKey>) -> Option<TenantKeys> {
     let named = of.keys.iter().map(|(id, source)| Some((id.clone(), keys.get(source)?.clone())));
     Some(TenantKeys::new(named.collect::<Option<_>>()?, keys.get(&of.fingerprint)?, of.anew))
 }
 
-fn look(path: &Path) -> FileVersion {
+fn read_version(path: &Path) -> FileVersion {
     let is = std::fs::metadata(path).ok()?;
     Some((is.ino(), is.size(), is.mtime(), is.mtime_nsec()))
 }
@@ -174,7 +178,7 @@ async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<SealingKe
         }
         KeySource::Command(words) => {
             let from = format!("the command {:?}", words.first().map_or("", String::as_str));
-            let said = timeout(patience, said(words, &mut text)).await;
+            let said = timeout(patience, run_command(words, &mut text)).await;
             let said = said.map_err(|_| anyhow!("{from} did not end within {patience:?}"))?;
             said.with_context(|| format!("{from} gave no key"))?;
             from
@@ -187,7 +191,7 @@ async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<SealingKe
 }
 
 /// Output of a command; its standard error is the server's.
-async fn said(words: &[String], text: &mut Vec<u8>) -> anyhow::Result<()> {
+async fn run_command(words: &[String], text: &mut Vec<u8>) -> anyhow::Result<()> {
     let (program, args) = words.split_first().context("it has no name")?;
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);

@@ -13,11 +13,11 @@ pub(super) struct BatchTracer {
 }
 
 impl BatchSpans for BatchTracer {
-    fn begun(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span {
+    fn begin_batch(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span {
         database::batch_span(calls, changes, &self.namespace)
     }
 
-    fn failed(&self, batch: &Span, why: &'static str, code: Option<&str>) {
-        database::failed(batch, why, code);
+    fn record_failure(&self, batch: &Span, why: &'static str, code: Option<&str>) {
+        database::record_failure(batch, why, code);
     }
 }

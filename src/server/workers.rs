@@ -50,7 +50,7 @@ const WORKERS: &[Worker] = &[
             let shared = async {
                 gate.decisions.share_health().await?;
                 gate.server.read_halts().await?;
-                gate.privacy.read_forgotten().await?;
+                gate.privacy.apply_erasure_marks().await?;
                 gate.identities.read_tenants().await.map(drop)
             };
             let shared = shared.await;
@@ -101,7 +101,7 @@ async fn run(worker: &'static Worker, gate: Arc<Gate>) {
     loop {
         let next = Instant::now() + (worker.every - jitter(worker.every / 10));
         let worked = (worker.work)(Arc::clone(&gate)).await;
-        gate.server.metrics().worked(worker.name, worked.is_ok());
+        gate.server.metrics().record_work(worker.name, worked.is_ok());
         if let Err(error) = worked.as_ref().map_err(ToString::to_string)
             && !is_troubled
         {

@@ -77,7 +77,7 @@ impl Trees {
     }
 
     /// Removes an invalid slot; its known stored state stays.
-    fn moved(&mut self, key: SlotKey, slot: &Arc<Slot>) {
+    fn remove_invalid(&mut self, key: SlotKey, slot: &Arc<Slot>) {
         if !matches!(self.by_use.peek(&key), Some((CachedTree::Here(known), _)) if Arc::ptr_eq(known, slot)) {
             return;
         }
@@ -114,12 +114,12 @@ pub enum LoadTurn {
 /// A load in flight.
 #[derive(Debug)]
 pub struct Loading {
-    loads: Arc<Loads>,
+    loads: Arc<RunningLoads>,
     key: SlotKey,
     failed: watch::Sender<Option<StoreError>>,
 }
 
-type Loads = Mutex<BTreeMap<SlotKey, watch::Receiver<Option<StoreError>>>>;
+type RunningLoads = Mutex<BTreeMap<SlotKey, watch::Receiver<Option<StoreError>>>>;
 
 impl Loading {
     /// Fails the load.
@@ -137,7 +137,7 @@ impl Drop for Loading {
 /// All cached trees, and the roots of sessions.
 #[derive(Debug)]
 pub struct Slots {
-    loads: Arc<Loads>,
+    loads: Arc<RunningLoads>,
     trees: Mutex<Trees>,
     roots: Mutex<LruCache<SlotKey, SessionId>>,
     forgotten: Mutex<LruCache<SlotKey, Vec<(SessionId, CallId)>>>,
@@ -147,7 +147,7 @@ pub struct Slots {
 
 impl Default for Slots {
     fn default() -> Self {
-        Self::within(Self::BYTES_MAX)
+        Self::with_capacity(Self::BYTES_MAX)
     }
 }
 
@@ -158,7 +158,7 @@ impl Slots {
 
     /// A cache of this size.
     #[must_use]
-    pub fn within(bytes: usize) -> Self {
+    pub fn with_capacity(bytes: usize) -> Self {
         Self {
             loads: Arc::default(),
             trees: Mutex::new(Trees::new(bytes)),
@@ -208,7 +208,7 @@ impl Slots {
     }
 
     /// Adds a loaded tree; returns its slot, or one added concurrently.
-    pub fn put(&self, tree: CallTree) -> Arc<Slot> {
+    pub fn put_tree(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
         let is_shared = self.trees.lock().is_shared(&key);
         let slot = Arc::new(Slot::new(tree, is_shared));
@@ -230,7 +230,7 @@ impl Slots {
     /// Removes a slot after a rejected change, unless it was replaced.
     pub fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
         slot.invalidate();
-        self.trees.lock().moved((tenant, slot.root().clone()), slot);
+        self.trees.lock().remove_invalid((tenant, slot.root().clone()), slot);
     }
 
     /// Records a miss: a request for a call that its tree has evicted; later decisions recall it.
@@ -296,7 +296,7 @@ impl Slots {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use super::{slot::weighed, *};
+    use super::{slot::weigh_tree, *};
     use callgate_core::domain::ids::DEFAULT_TENANT;
 
     fn root(n: usize) -> SessionId {
@@ -307,14 +307,14 @@ mod tests {
     fn trees_are_kept_by_their_bytes_and_the_longest_unused_go_first() {
         let born = |n: usize| CallTree::new(DEFAULT_TENANT, root(n), Timestamp::default());
         let new = |n: usize| CallTree { version: 1, ..born(n) };
-        let one = weighed(&new(0), false).0;
-        let slots = Slots::within(10 * one + one / 2);
+        let one = weigh_tree(&new(0), false).0;
+        let slots = Slots::with_capacity(10 * one + one / 2);
         for n in 0..10 {
-            slots.put(new(n));
+            slots.put_tree(new(n));
         }
         assert_eq!(slots.size(), (10, 10 * one));
         slots.get(DEFAULT_TENANT, &root(0)).expect("kept");
-        slots.put(new(10));
+        slots.put_tree(new(10));
         let kept: Vec<usize> = (0..11).filter(|n| slots.get(DEFAULT_TENANT, &root(*n)).is_some()).collect();
         assert_eq!(kept, [0, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
 
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(slots.size(), (3, 3 * one), "it is still known as it is stored");
         let stored = slots.take_stored(DEFAULT_TENANT, &root(5)).expect("nothing was decided on it");
         assert_eq!((stored.root, slots.size()), (root(5), (3, 2 * one + SLOT_BYTES)));
-        slots.put(new(5));
-        assert_eq!(slots.size(), (3, 2 * one + weighed(&new(5), true).0), "from now on it is kept twice");
+        slots.put_tree(new(5));
+        assert_eq!(slots.size(), (3, 2 * one + weigh_tree(&new(5), true).0), "from now on it is kept twice");
     }
 }

@@ -97,7 +97,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     ) -> Answer<'a, Option<String>>;
 
     /// The arguments that an approver approved instead of the call's; none without such an approval.
-    fn edited<'a>(
+    fn find_edit<'a>(
         &'a self,
         tenant: TenantId,
         session: &'a SessionId,
@@ -134,7 +134,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     fn owner<'a>(&'a self, tenant: TenantId, root: &'a SessionId) -> Answer<'a, Option<String>>;
 
     /// Sets the owner of a tree without one; returns the owner.
-    fn own<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String>;
+    fn claim_owner<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String>;
 
     /// Halts a target; returns the halt in force, which may be an earlier one.
     fn halt<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt>;
@@ -148,7 +148,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
 
     /// Approval requests, newest first. A store that lists none has waiting calls judged again at intervals.
     fn questions<'a>(&'a self, _: TenantId, _: &'a ApprovalQuery) -> Answer<'a, Vec<Question>> {
-        answered(Vec::new())
+        ready_answer(Vec::new())
     }
 
     // Knowledge of tools and retries that replicas share. Safety depends on none of it but the claim. The default
@@ -157,46 +157,46 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     /// Claims the half-open probe of a tool's circuit breaker until `until`, which identifies the claim; false when
     /// another call holds it.
     fn claim_probe<'a>(&'a self, _: TenantId, _: &'a ToolName, _: Timestamp) -> Answer<'a, bool> {
-        answered(true)
+        ready_answer(true)
     }
 
     /// Releases an unused claim; without effect on a later one.
     fn release_probe<'a>(&'a self, _: TenantId, _: &'a ToolName, _: Timestamp) -> Answer<'a, ()> {
-        answered(())
+        ready_answer(())
     }
 
     /// Publishes this replica's observations of tools; returns the resulting rows. `per_minute` is the refill rate of
     /// the retry budget.
     fn add_health<'a>(&'a self, _: &'a [HealthObservations], _per_minute: f64) -> Answer<'a, Vec<HealthRow>> {
-        answered(Vec::new())
+        ready_answer(Vec::new())
     }
 
     /// Health rows that changed since.
     fn changed_health(&self, _: Timestamp) -> Answer<'_, Vec<HealthRow>> {
-        answered(Vec::new())
+        ready_answer(Vec::new())
     }
 
     /// Adds pending trials to the rollups by `learn`, unless another replica does.
     fn count_trials<'a>(&'a self, _learn: Learn<'a>) -> Answer<'a, CountingRound> {
-        answered(CountingRound::Elsewhere)
+        ready_answer(CountingRound::Elsewhere)
     }
 
     /// Version of the rollups.
     fn profiles_version(&self) -> Answer<'_, u64> {
-        answered(0)
+        ready_answer(0)
     }
 
     /// A tenant's rollups of retries.
     fn profiles(&self, _: TenantId) -> Answer<'_, (ProfileCounts, Vec<ResidualState>)> {
-        answered((ProfileCounts { as_of: self.now(), cells: Vec::new(), recent: Vec::new() }, Vec::new()))
+        ready_answer((ProfileCounts { as_of: self.now(), cells: Vec::new(), recent: Vec::new() }, Vec::new()))
     }
 
     /// Follow-ups of refusals for arguments.
     fn self_corrections(&self, _: TenantId) -> Answer<'_, Vec<SelfCorrectionCount>> {
-        answered(Vec::new())
+        ready_answer(Vec::new())
     }
 }
 
-fn answered<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
+fn ready_answer<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
     Box::pin(std::future::ready(Ok(answer)))
 }

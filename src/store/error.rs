@@ -6,7 +6,7 @@ use callgate_core::domain::ids::TenantId;
 
 /// Overloaded part of a healthy store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Busy {
+pub enum OverloadedPart {
     /// The queue to the writer.
     WriteQueue,
     /// The connections for reading.
@@ -21,7 +21,7 @@ pub enum Busy {
     Rebuild,
 }
 
-impl Busy {
+impl OverloadedPart {
     /// Description for operators.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -47,7 +47,7 @@ pub enum StoreError {
     Unreachable(String),
     /// Overload of a healthy database.
     #[error("the server is overloaded: {}", .0.as_str())]
-    Overloaded(Busy),
+    Overloaded(OverloadedPart),
     /// The writer has stopped.
     #[error("the store is shutting down")]
     Stopped,
@@ -103,8 +103,8 @@ pub(super) fn cause(error: &sqlx::Error) -> String {
 /// The error of a SQLSTATE. 57014 is a statement timeout: the database responds.
 fn of_sqlstate(code: &str, cause: String) -> StoreError {
     match (code.get(..2).unwrap_or_default(), code) {
-        (_, "40001" | "40P01" | "55P03") => StoreError::Overloaded(Busy::Rows),
-        (_, "57014") => StoreError::Overloaded(Busy::Statement),
+        (_, "40001" | "40P01" | "55P03") => StoreError::Overloaded(OverloadedPart::Rows),
+        (_, "57014") => StoreError::Overloaded(OverloadedPart::Statement),
         // Failover, shutdown, no slot, no disk: a matter of time, or of another server.
         ("08" | "25" | "53" | "57" | "58", _) | (_, "55000" | "55006") => StoreError::Unreachable(cause),
         ("22" | "23", _) => StoreError::Rejected(cause),
@@ -186,7 +186,7 @@ impl From<sqlx::migrate::MigrateError> for OpenError {
 
 /// Conflict that rejected a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
+pub enum ConflictCause {
     /// Version of the tree.
     Version,
     /// Revision of a ledger row.
@@ -203,7 +203,7 @@ pub enum Lost {
     Rejected,
 }
 
-impl Lost {
+impl ConflictCause {
     /// The name used in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

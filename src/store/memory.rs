@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::Span;
 
 use crate::{
-    CommittedChange, DueTree, DueTrees, Lost, QueueSlot, SessionTree,
+    CommittedChange, ConflictCause, DueTree, DueTrees, QueueSlot, SessionTree,
     decision_store::{Answer, DecisionStore},
     postgres::{QUEUE_MAX, QueuedChange, TAKEN_MAX, TAKEN_MS},
     sealing::Keyring,
@@ -38,7 +38,7 @@ use callgate_core::{
 };
 use callgate_net::clock::Clock;
 
-impl From<Conflict> for Lost {
+impl From<Conflict> for ConflictCause {
     fn from(conflict: Conflict) -> Self {
         match conflict {
             Conflict::Version => Self::Version,
@@ -53,7 +53,7 @@ impl From<Conflict> for Lost {
 /// A replica's handle on a store in memory, with a writer of its own.
 #[derive(Debug)]
 pub struct MemoryStore {
-    stored: Arc<Mutex<Stored>>,
+    stored: Arc<Mutex<MemoryState>>,
     queue: mpsc::Sender<QueuedChange>,
     keyring: Arc<Keyring>,
     clock: Clock,
@@ -61,7 +61,7 @@ pub struct MemoryStore {
 }
 
 #[derive(Debug, Default)]
-struct Stored {
+struct MemoryState {
     tenants: BTreeMap<TenantId, EventStore>,
     owners: BTreeMap<(TenantId, SessionId), String>,
     /// Oldest first.
@@ -81,13 +81,13 @@ impl MemoryStore {
         Self::of(Arc::clone(&self.stored), self.clock.clone())
     }
 
-    fn of(stored: Arc<Mutex<Stored>>, clock: Clock) -> Self {
+    fn of(stored: Arc<Mutex<MemoryState>>, clock: Clock) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(write(Arc::clone(&stored), jobs));
         Self { stored, queue, keyring: Arc::default(), clock, skipped_ms: AtomicU64::new(0) }
     }
 
-    fn read<'a, T: Send + 'a>(&self, read: impl FnOnce(&mut Stored) -> T) -> Answer<'a, T> {
+    fn read<'a, T: Send + 'a>(&self, read: impl FnOnce(&mut MemoryState) -> T) -> Answer<'a, T> {
         let read = Ok(read(&mut self.stored.lock()));
         Box::pin(async { read })
     }
@@ -102,17 +102,17 @@ impl MemoryStore {
 }
 
 /// Writer task: applies changes in order until every sender is dropped.
-async fn write(stored: Arc<Mutex<Stored>>, mut queue: mpsc::Receiver<QueuedChange>) {
+async fn write(stored: Arc<Mutex<MemoryState>>, mut queue: mpsc::Receiver<QueuedChange>) {
     while let Some(job) = queue.recv().await {
         let written = match job.slot.is_invalidated() {
-            true => Err(Lost::Version),
-            false => stored.lock().append(job.append.clone()).map_err(Lost::from),
+            true => Err(ConflictCause::Version),
+            false => stored.lock().append(job.append.clone()).map_err(ConflictCause::from),
         };
         job.answer(written.map(|()| CommittedChange { batch: Span::none() }));
     }
 }
 
-impl Stored {
+impl MemoryState {
     fn append(&mut self, append: Append) -> Result<(), Conflict> {
         let tenant = append.tenant;
         self.tenants.entry(tenant).or_insert_with(|| EventStore::new(tenant).with_log()).append(append)
@@ -161,7 +161,9 @@ impl Stored {
     fn halts(&self) -> BTreeMap<TenantId, Vec<Halt>> {
         let newest = |halts: &Vec<Halt>| {
             let mut halts = halts[halts.len().saturating_sub(HALTS_MAX)..].to_vec();
-            halts.sort_by(|one, other| (one.what.kind(), one.what.name()).cmp(&(other.what.kind(), other.what.name())));
+            halts.sort_by(|one, other| {
+                (one.what.kind_name(), one.what.name()).cmp(&(other.what.kind_name(), other.what.name()))
+            });
             halts
         };
         let some = self.halts.iter().filter(|(_, halts)| !halts.is_empty());
@@ -176,7 +178,7 @@ fn find(events: &EventStore, session: &SessionId, parent: Option<&SessionId>) ->
 }
 
 /// The stored form of a tree, without the ledger revisions that only a decision uses.
-fn stored(tree: &CallTree) -> CallTree {
+fn to_stored_form(tree: &CallTree) -> CallTree {
     let mut tree = tree.clone();
     let _ = tree.catch_up(&[]);
     tree
@@ -192,7 +194,7 @@ fn catch_up(events: &EventStore, mut known: CallTree) -> Option<CallTree> {
     (is_whole && is_stored).then_some(known)
 }
 
-fn edited(events: &EventStore, session: &SessionId, call: &CallId) -> Option<EditedArguments> {
+fn find_approved_edit(events: &EventStore, session: &SessionId, call: &CallId) -> Option<EditedArguments> {
     let of_tree = events.root(session).map_or(&[][..], |root| events.events(root));
     of_tree.iter().rev().find_map(|event| match event {
         Event::Controlled(event) if event.session == *session => match &event.control {
@@ -238,7 +240,7 @@ impl DecisionStore for MemoryStore {
     }
 
     fn tree<'a>(&'a self, tenant: TenantId, root: &'a SessionId, _: Option<i32>) -> Answer<'a, Option<CallTree>> {
-        self.of_tenant(tenant, |events| events.tree(root).map(stored))
+        self.of_tenant(tenant, |events| events.tree(root).map(to_stored_form))
     }
 
     fn catch_up(&self, known: CallTree) -> Answer<'_, Option<CallTree>> {
@@ -281,13 +283,13 @@ impl DecisionStore for MemoryStore {
         })
     }
 
-    fn edited<'a>(
+    fn find_edit<'a>(
         &'a self,
         tenant: TenantId,
         session: &'a SessionId,
         call_id: &'a CallId,
     ) -> Answer<'a, Option<EditedArguments>> {
-        self.of_tenant(tenant, |events| edited(events, session, call_id))
+        self.of_tenant(tenant, |events| find_approved_edit(events, session, call_id))
     }
 
     fn past_calls<'a>(&'a self, tenant: TenantId, session: &'a SessionId, most: usize) -> Answer<'a, Vec<PastCall>> {
@@ -330,7 +332,7 @@ impl DecisionStore for MemoryStore {
         self.read(|stored| stored.owners.get(&(tenant, root.clone())).cloned())
     }
 
-    fn own<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String> {
+    fn claim_owner<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String> {
         self.read(|stored| stored.owners.entry((tenant, root.clone())).or_insert_with(|| name.to_owned()).clone())
     }
 

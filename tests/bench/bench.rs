@@ -28,7 +28,7 @@ const SESSIONS: [&str; 2] = ["--sessions", "400"];
 const SHORT: [&str; 9] = ["bench", "--rounds", "1", "--round", "2s", "--warm-up", "300ms", "--load", "2x4"];
 
 #[tokio::test]
-async fn what_cannot_be_meant_is_refused_by_its_flag() {
+async fn impossible_option_is_refused_by_its_flag() {
     for (flag, value, part) in [
         ("--load", "8", "8x64"),
         ("--rate", "fast", "70%"),
@@ -96,7 +96,7 @@ async fn a_bench_measures_callgate_and_what_it_is_held_against() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pairs_are_what_the_server_has_stored_and_what_was_not_let_through_is_none() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let tool = "search_direct_flight: {effect: read, side_effect_resource: flights}";
     let policy = home.file("policy.yaml", &format!("policy_engine: {{tool_schemas: {{{tool}}}}}"));
     let server = Server::start(&home, &["--policy", path(&policy)]);
@@ -118,7 +118,7 @@ async fn pairs_are_what_the_server_has_stored_and_what_was_not_let_through_is_no
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_loop_keeps_to_its_rate_and_a_long_run_tells_its_minutes() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let url = format!("http://{}", server.address);
     let more = ["--server", &url, "--yardsticks", "none", "--rate", "40", "--duration", "2s", "--transport", "stream"];
@@ -195,7 +195,7 @@ async fn a_bench_measures_telemetry_beside_the_same_without() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bench_and_demo_show_the_token_of_the_environment() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let (dir, url) = (home.data_dir(), format!("http://{}", server.address));
     let token = async |role: &str| {

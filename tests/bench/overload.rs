@@ -83,7 +83,7 @@ async fn flood(mut client: Client, first: u64, over: &AtomicBool) -> (BTreeSet<S
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_killed_in_the_middle_of_its_streams_leaves_nothing_behind() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let url = format!("http://{}", server.address);
     let load = ["--transport", "stream", "--load", "2x64", "--yardsticks", "none", "--rounds", "1", "--round", "60s"];
@@ -108,7 +108,7 @@ async fn a_client_that_is_killed_in_the_middle_of_its_streams_leaves_nothing_beh
     assert_eq!(torn, 0);
     // No stream of it is waited for.
     assert!(signal(server.pid(), "TERM"));
-    assert_eq!(server.ended(UNASKED_MAX).await.0.code(), Some(0));
+    assert_eq!(server.wait_for_end(UNASKED_MAX).await.0.code(), Some(0));
 }
 
 fn resident_kib(server: &Server) -> u64 {
@@ -119,7 +119,7 @@ fn resident_kib(server: &Server) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_that_asks_for_too_much_is_told_so_and_the_others_are_served() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let mut light = server.client().await;
     evaluate(&mut light, question("light", call("first", "look", "{}"))).await;

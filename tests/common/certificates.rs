@@ -65,7 +65,7 @@ impl Authority {
             Ok(IpAddr::V6(address)) => value(0x87, &[&address.octets()]),
             Err(_) => value(0x82, &[name.as_bytes()]),
         });
-        self.signed("server", names.collect(), SERVER, FOREVER)
+        self.sign_pair("server", names.collect(), SERVER, FOREVER)
     }
 
     /// For a client of these names.
@@ -81,16 +81,16 @@ impl Authority {
             let end = Timestamp::from_millis(i64::try_from(end * 1_000).expect("a time"));
             end.to_string().replace(['-', ':', 'T'], "")
         });
-        self.signed("client", dns.chain(uris).collect(), CLIENT, end.as_deref().unwrap_or(FOREVER))
+        self.sign_pair("client", dns.chain(uris).collect(), CLIENT, end.as_deref().unwrap_or(FOREVER))
     }
 
     /// For a client without any name but that of its subject.
     pub(crate) fn client_called(&self, subject: &str) -> Pair {
-        self.signed(subject, Vec::new(), CLIENT, FOREVER)
+        self.sign_pair(subject, Vec::new(), CLIENT, FOREVER)
     }
 
     /// The revocation list with these certificates, which expires in that year.
-    pub(crate) fn revoked(&self, revoked: &[&Pair], ends: i32) -> String {
+    pub(crate) fn revocation_list(&self, revoked: &[&Pair], ends: i32) -> String {
         let begins = time("20240101000000Z");
         let revoked: Vec<u8> = revoked
             .iter()
@@ -100,10 +100,10 @@ impl Authority {
         let number = value(0xa0, &[&value(SEQUENCE, &[&extension(0x14, &value(INTEGER, &[&[1]]))])]);
         let ends = time(&format!("{ends}0101000000Z"));
         let parts = [&value(INTEGER, &[&[1]]), ALGORITHM, &self.name, &begins, &ends, &revoked, &number];
-        self.key.signed("X509 CRL", &parts)
+        self.key.sign_pem("X509 CRL", &parts)
     }
 
-    fn signed(&self, subject: &str, names: Vec<Vec<u8>>, purpose: u8, ends: &str) -> Pair {
+    fn sign_pair(&self, subject: &str, names: Vec<Vec<u8>>, purpose: u8, ends: &str) -> Pair {
         let key = Key::new();
         let purpose = [b"\x30\x0a\x06\x08\x2b\x06\x01\x05\x05\x07\x03".as_slice(), &[purpose]].concat();
         let mut extensions = extension(0x25, &purpose);
@@ -119,19 +119,19 @@ impl Authority {
         let valid = value(SEQUENCE, &[&time("20000101000000Z"), &time(ends)]);
         let extensions = value(0xa3, &[&value(SEQUENCE, &[extensions])]);
         let parts = [&version, &x509::serial(), ALGORITHM, &self.name, &valid, subject, &key.public(), &extensions];
-        self.key.signed("CERTIFICATE", &parts)
+        self.key.sign_pem("CERTIFICATE", &parts)
     }
 }
 
 impl Pair {
     /// Writes both into a folder, each file exchanged as a whole.
     pub(crate) fn write(&self, folder: &Path) -> (PathBuf, PathBuf) {
-        (put(folder, "tls.crt", &self.certificate), put(folder, "tls.key", &self.key))
+        (write_atomically(folder, "tls.crt", &self.certificate), write_atomically(folder, "tls.key", &self.key))
     }
 }
 
 /// Exchanges a file as a whole.
-pub(crate) fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
+pub(crate) fn write_atomically(folder: &Path, name: &str, text: &str) -> PathBuf {
     let (path, new) = (folder.join(name), folder.join(format!("{name}.new")));
     fs::write(&new, text).expect("writable");
     fs::rename(&new, &path).expect("writable");
@@ -170,7 +170,7 @@ pub(crate) async fn handshake_as(
 }
 
 /// The certificate that a new client sees.
-pub(crate) async fn shown(address: SocketAddr, authority: &Authority) -> CertificateDer<'static> {
+pub(crate) async fn fetch_certificate(address: SocketAddr, authority: &Authority) -> CertificateDer<'static> {
     let stream = handshake_as(address, authority, None).await.expect("TLS");
     stream.get_ref().1.peer_certificates().expect("a certificate")[0].clone()
 }

@@ -79,7 +79,7 @@ pub(crate) async fn two_gates(postgres: &Postgres, policy: &Policy) -> [Arc<Gate
 /// idempotent write), `look` (a read).
 pub(crate) fn policy(rules: &[&str]) -> Policy {
     let mut policy = Policy::default();
-    policy.rules.only(rules);
+    policy.rules.keep_only(rules);
     policy.declare("pay", ToolSpec { once: true, ..ToolSpec::default() });
     policy.declare("save", tool(EffectKind::Write));
     policy.declare("put", ToolSpec { idempotent: true, ..tool(EffectKind::Write) });
@@ -208,7 +208,7 @@ pub(crate) async fn record(gate: &Gate, report: OutcomeReport) -> RecordAnswer {
 }
 
 /// Evaluates, expects an ALLOW, and records a success.
-pub(crate) async fn done(gate: &Gate, request: Request, result: &str) {
+pub(crate) async fn run_call(gate: &Gate, request: Request, result: &str) {
     let (tenant, session, call) = (request.tenant, request.session.to_string(), request.call_id.to_string());
     let answer = evaluate(gate, request).await;
     assert_eq!(answer.verdict.decision, Decision::Allow, "{session} {call}: {:?}", answer.verdict.findings);
@@ -216,7 +216,7 @@ pub(crate) async fn done(gate: &Gate, request: Request, result: &str) {
 }
 
 /// `DENY outcome_unknown`, `ALLOW`.
-pub(crate) fn said(answer: &EvaluateAnswer) -> String {
+pub(crate) fn describe_answer(answer: &EvaluateAnswer) -> String {
     let reason = answer.verdict.winner().filter(|winner| winner.decision != Decision::Allow);
     let reason = reason.map(|winner| winner.reason.as_str()).unwrap_or_default();
     format!("{} {reason}", answer.verdict.decision.as_str()).trim_end().to_owned()
@@ -228,7 +228,7 @@ pub(crate) fn key(answer: &EvaluateAnswer) -> Option<String> {
 }
 
 /// Number of permits, new or replayed.
-pub(crate) fn allowed(answers: &[EvaluateAnswer]) -> usize {
+pub(crate) fn count_permits(answers: &[EvaluateAnswer]) -> usize {
     answers.iter().filter(|answer| answer.verdict.decision == Decision::Allow).count()
 }
 

@@ -3,10 +3,10 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-pub(crate) mod books;
 pub(crate) mod certificates;
 pub(crate) mod citus;
 pub(crate) mod gates;
+pub(crate) mod invariants;
 pub(crate) mod issuer;
 pub(crate) mod postgres;
 pub(crate) mod process;

@@ -97,7 +97,7 @@ impl Postgres {
     }
 
     /// Stops the server and all its sessions in their tracks: connections stay open, and nothing answers.
-    pub(crate) fn freeze(&self) -> Frozen {
+    pub(crate) fn freeze(&self) -> FrozenProcess {
         let postmaster = self.pid().expect("it runs");
         assert!(signal(postmaster, "STOP"));
         // It starts no more sessions now, so these are all.
@@ -105,7 +105,7 @@ impl Postgres {
         for pid in &sessions {
             signal(*pid, "STOP");
         }
-        Frozen { postmaster, sessions }
+        FrozenProcess { postmaster, sessions }
     }
 
     /// A connection that sees the tables by their bare names.
@@ -173,12 +173,12 @@ impl Drop for Postgres {
 }
 
 /// A suspended server, resumed when dropped.
-pub(crate) struct Frozen {
+pub(crate) struct FrozenProcess {
     postmaster: u32,
     sessions: Vec<u32>,
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenProcess {
     fn drop(&mut self) {
         for pid in self.sessions.iter().chain([&self.postmaster]) {
             signal(*pid, "CONT");

@@ -11,16 +11,16 @@ pub(crate) fn signal(pid: u32, name: &str) -> bool {
 
 /// True while the process runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
-    let state = said("ps", &["-p", &pid.to_string(), "-o", "stat="]);
+    let state = run_command("ps", &["-p", &pid.to_string(), "-o", "stat="]);
     !state.is_empty() && !state.starts_with('Z')
 }
 
 /// The processes that `pid` has started.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
-    said("pgrep", &["-P", &pid.to_string()]).lines().filter_map(|line| line.trim().parse().ok()).collect()
+    run_command("pgrep", &["-P", &pid.to_string()]).lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-fn said(program: &str, args: &[&str]) -> String {
+fn run_command(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().expect(program);
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

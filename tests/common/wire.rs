@@ -37,11 +37,11 @@ pub(crate) struct Plane {
 
 impl Plane {
     pub(crate) async fn start(policy: &Policy) -> Self {
-        Self::served(policy, &TransportSettings::default(), GrpcSettings::default()).await
+        Self::serve_with(policy, &TransportSettings::default(), GrpcSettings::default()).await
     }
 
     /// One that is reached in this way.
-    pub(crate) async fn served(policy: &Policy, way: &TransportSettings, settings: GrpcSettings) -> Self {
+    pub(crate) async fn serve_with(policy: &Policy, way: &TransportSettings, settings: GrpcSettings) -> Self {
         let postgres = Postgres::start().await;
         let gate = gates::gate(&postgres, policy).await;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -156,7 +156,7 @@ pub(crate) fn from<T>(by: &str, message: T) -> tonic::Request<T> {
 }
 
 /// A request with this token, if any.
-pub(crate) fn shown<T>(token: Option<&str>, message: T) -> tonic::Request<T> {
+pub(crate) fn with_token<T>(token: Option<&str>, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(token) = token {
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
@@ -172,7 +172,7 @@ pub(crate) async fn evaluate(client: &mut Client, request: v1::EvaluateRequest) 
 /// The same, with a token.
 pub(crate) async fn evaluate_as(token: Option<&str>, client: &mut Client, request: v1::EvaluateRequest) -> v1::Verdict {
     let ask = || {
-        let (mut client, request) = (client.clone(), shown(token, request.clone()));
+        let (mut client, request) = (client.clone(), with_token(token, request.clone()));
         async move { client.evaluate(request).await }
     };
     Box::pin(patiently(ask)).await.verdict.expect("a verdict")
@@ -190,7 +190,7 @@ pub(crate) async fn record_as(
     request: v1::RecordRequest,
 ) -> v1::RecordResponse {
     let report = || {
-        let (mut client, request) = (client.clone(), shown(token, request.clone()));
+        let (mut client, request) = (client.clone(), with_token(token, request.clone()));
         async move { client.record(request).await }
     };
     Box::pin(patiently(report)).await

@@ -78,7 +78,7 @@ impl Key {
     }
 
     /// A sequence of these parts, with its signature, in PEM.
-    pub(crate) fn signed(&self, label: &str, parts: &[&[u8]]) -> String {
+    pub(crate) fn sign_pem(&self, label: &str, parts: &[&[u8]]) -> String {
         let signed = value(SEQUENCE, parts);
         let signature = self.pair().sign(&SystemRandom::new(), &signed).expect("signed");
         pem(label, &value(SEQUENCE, &[&signed, ALGORITHM, &value(0x03, &[&[0], signature.as_ref()])]))

@@ -15,14 +15,14 @@ use crate::{
         in_time, until,
         wire::{Client, Plane, call, evaluate, from, pair, question, record, success},
     },
-    people::{POLICY, answer, delete, held, plane, resolve},
+    people::{POLICY, answer, delete, open_request, plane, resolve},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_answer_by_the_same_person_may_be_sent_again() {
     let plane = plane().await;
     let (mut client, approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
-    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let id = open_request(&mut client, "s", "c1", r#"{"id":1}"#).await;
     let first = resolve(approvals.clone(), answer(&id, "eve", true, "seen")).await.expect("the first answer");
     assert_eq!((first.state(), first.resolved_by.as_str()), (ApprovalState::Approved, "eve"));
     // A retry of a client whose answer was stored and whose response was lost.
@@ -78,7 +78,7 @@ async fn a_yes_can_hold_for_one_thing_until_a_time() {
     let plane = plane().await;
     let mut client = plane.client().await;
     let approvals = ApprovalServiceClient::new(plane.channel().await);
-    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let id = open_request(&mut client, "s", "c1", r#"{"id":1}"#).await;
     let yes = |approve, scope: v1::ApprovalScope, ttl| {
         let ttl = Some(duration(ttl));
         let approval_id = id.clone();
@@ -119,13 +119,13 @@ async fn a_yes_can_hold_for_one_thing_until_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_takes_a_question_back_until_it_is_answered() {
+async fn request_is_withdrawn_by_its_requester_until_it_is_answered() {
     let plane = plane().await;
     let mut client = plane.client().await;
     let approvals = ApprovalServiceClient::new(plane.channel().await);
     let refused = |code, reason: &str| Err((code, reason.to_owned()));
     let delete_1 = |call_id: &str| delete("s", call_id, r#"{"id":1}"#);
-    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let id = open_request(&mut client, "s", "c1", r#"{"id":1}"#).await;
     let mut watched = approvals.clone().watch_approvals(v1::WatchApprovalsRequest::default()).await.expect("a watch");
     let state = async |watched: &mut tonic::Streaming<v1::WatchApprovalsResponse>| {
         let told = in_time("a question", watched.message()).await.expect("a message").expect("a question");
@@ -161,7 +161,7 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
     let mut other =
         Client::new(plane.postgres_gate(&callgate_core::policy::compile(POLICY).expect("a good policy")).await);
     assert_eq!(evaluate(&mut other, delete_1("c1")).await.reason, "approval_withdrawn");
-    let next = held(&mut other, "s", "c2", r#"{"id":1}"#).await;
+    let next = open_request(&mut other, "s", "c2", r#"{"id":1}"#).await;
     assert_ne!(next, id);
     resolve(approvals.clone(), answer(&next, "eve", true, "seen")).await.expect("an answer");
     assert_eq!(withdraw(approvals, "s", &next).await, refused(Code::FailedPrecondition, "APPROVAL_ANSWERED"));
@@ -173,13 +173,13 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_withdrawal_and_an_answer_one_is_first() {
+async fn withdrawal_and_answer_at_once_have_one_winner() {
     let plane = plane().await;
     let mut client = plane.client().await;
     let approvals = ApprovalServiceClient::new(plane.channel().await);
     for n in 0..10 {
         let (session, arguments) = (format!("s{n}"), format!(r#"{{"id":{n}}}"#));
-        let id = held(&mut client, &session, "c1", &arguments).await;
+        let id = open_request(&mut client, &session, "c1", &arguments).await;
         let (answered, withdrawn) = tokio::join!(
             resolve(approvals.clone(), answer(&id, "eve", true, "seen")),
             withdraw(approvals.clone(), &session, &id)
@@ -220,7 +220,7 @@ async fn a_question_for_two_tells_whom_it_is_for_and_who_has_said_yes() {
     let mut approvals = ApprovalServiceClient::new(plane.channel().await);
     let watch = v1::WatchApprovalsRequest::default();
     let mut watched = approvals.watch_approvals(watch).await.expect("a watch").into_inner();
-    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let id = open_request(&mut client, "s", "c1", r#"{"id":1}"#).await;
     let mut told = async || {
         let told = in_time("the question", watched.message()).await.expect("a message").expect("a question");
         told.approval.expect("a question")

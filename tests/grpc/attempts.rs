@@ -10,7 +10,7 @@ use callgate_proto::v1::{
 
 use crate::{
     common::wire::{Client, Plane, call, caller, evaluate, from, outcome, question, record, success},
-    people::{answer, delete, held, plane, resolve},
+    people::{answer, delete, open_request, plane, resolve},
 };
 
 const POLICY: &str = "policy_engine: {retry: {probe_share: 0}, unknown_tools: allow, tool_schemas: {
@@ -24,12 +24,18 @@ fn error(session: &str, call_id: &str, message: &str, key_sent: bool) -> v1::Rec
     v1::RecordRequest { error, key_sent, ..outcome(session, call_id, OutcomeStatus::Error) }
 }
 
-async fn asked(client: &mut Client, session: &str, id: &str, tool: &str, arguments: &str) -> (Decision, String) {
+async fn evaluate_call(
+    client: &mut Client,
+    session: &str,
+    id: &str,
+    tool: &str,
+    arguments: &str,
+) -> (Decision, String) {
     let verdict = evaluate(client, question(session, call(id, tool, arguments))).await;
     (verdict.decision(), verdict.reason)
 }
 
-fn allowed() -> (Decision, String) {
+fn allow() -> (Decision, String) {
     (Decision::Allow, String::new())
 }
 
@@ -37,7 +43,7 @@ fn open() -> (Decision, String) {
     (Decision::Deny, "outcome_unknown".to_owned())
 }
 
-fn done() -> (Decision, String) {
+fn already_done() -> (Decision, String) {
     (Decision::Reuse, "duplicate_call_blocked".to_owned())
 }
 
@@ -52,40 +58,40 @@ async fn two() -> (Plane, Client, Client) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_repeats_an_open_write_only_where_its_key_was_sent() {
     let (plane, mut one, mut other) = two().await;
-    assert_eq!(asked(&mut one, "sent", "c1", "transfer", r#"{"n":1}"#).await, allowed());
+    assert_eq!(evaluate_call(&mut one, "sent", "c1", "transfer", r#"{"n":1}"#).await, allow());
     let told = record(&mut one, error("sent", "c1", "timed out", true)).await;
     assert!(told.effect_open);
     assert_eq!(told.advice.expect("advice").repeat(), Repeat::ByClient);
     assert!(told.tool_result_json.contains(r#""retryable":true"#), "{}", told.tool_result_json);
-    assert_eq!(asked(&mut one, "unsent", "c1", "transfer", r#"{"n":2}"#).await, allowed());
+    assert_eq!(evaluate_call(&mut one, "unsent", "c1", "transfer", r#"{"n":2}"#).await, allow());
     let told = record(&mut one, error("unsent", "c1", "timed out", false)).await;
     let advice = told.advice.expect("advice");
     assert_eq!((advice.repeat(), advice.guard()), (Repeat::ByPerson, v1::AdviceGuard::Unsafe));
     assert!(told.tool_result_json.contains("Do not repeat it"), "{}", told.tool_result_json);
     // The ledger reports it to another tree, on another server.
-    assert_eq!(asked(&mut other, "elsewhere", "c1", "transfer", r#"{"n":1}"#).await, allowed());
-    assert_eq!(asked(&mut other, "elsewhere", "c2", "transfer", r#"{"n":2}"#).await, open());
-    assert_eq!(asked(&mut other, "unsent", "c2", "transfer", r#"{"n":2}"#).await, open());
+    assert_eq!(evaluate_call(&mut other, "elsewhere", "c1", "transfer", r#"{"n":1}"#).await, allow());
+    assert_eq!(evaluate_call(&mut other, "elsewhere", "c2", "transfer", r#"{"n":2}"#).await, open());
+    assert_eq!(evaluate_call(&mut other, "unsent", "c2", "transfer", r#"{"n":2}"#).await, open());
     let sent = "select session_id, outcome, key_sent, repeat from attempts where outcome = 'unknown' order by 1";
     assert_eq!(plane.postgres.rows(sent).await, ["(sent,unknown,t,by_client)", "(unsent,unknown,f,by_person)"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_exists_already_was_made_by_the_attempt_that_got_no_answer() {
+async fn existing_object_was_made_by_the_unanswered_attempt() {
     let (plane, mut one, mut other) = two().await;
-    assert_eq!(asked(&mut one, "s", "c1", "transfer", "{}").await, allowed());
+    assert_eq!(evaluate_call(&mut one, "s", "c1", "transfer", "{}").await, allow());
     record(&mut one, error("s", "c1", "timed out", true)).await;
     // Under the same id, as a client repeats.
     tokio::time::sleep(FIRST_WAIT).await;
-    assert_eq!(asked(&mut one, "s", "c1", "transfer", "{}").await, allowed());
+    assert_eq!(evaluate_call(&mut one, "s", "c1", "transfer", "{}").await, allow());
     for _ in 0..2 {
         let told = record(&mut one, error("s", "c1", "transfer tr_1 already exists", true)).await;
         assert_eq!(told.advice.expect("advice").repeat(), Repeat::Never);
         assert!(told.tool_result_json.contains("has most likely made it"), "{}", told.tool_result_json);
     }
-    assert_eq!(asked(&mut one, "s", "c2", "transfer", "{}").await, done());
+    assert_eq!(evaluate_call(&mut one, "s", "c2", "transfer", "{}").await, already_done());
     for (session, id) in [("s", "c3"), ("elsewhere", "c1")] {
-        assert_eq!(asked(&mut other, session, id, "transfer", "{}").await, done(), "{session}");
+        assert_eq!(evaluate_call(&mut other, session, id, "transfer", "{}").await, already_done(), "{session}");
     }
     let attempts =
         "select attempt, outcome, inferred, decided_by from attempts where session_id = 's' order by attempt";
@@ -98,10 +104,10 @@ async fn what_exists_already_was_made_by_the_attempt_that_got_no_answer() {
 async fn two_successes_of_one_call_are_a_finding_and_a_line_of_the_summary() {
     let (plane, mut one, mut other) = two().await;
     let refund = r#"{"order":7,"note":"for the late parcel"}"#;
-    assert_eq!(asked(&mut one, "s", "c1", "refund", refund).await, allowed());
+    assert_eq!(evaluate_call(&mut one, "s", "c1", "refund", refund).await, allow());
     record(&mut one, error("s", "c1", "timed out", false)).await;
     tokio::time::sleep(FIRST_WAIT).await;
-    assert_eq!(asked(&mut one, "s", "c2", "refund", refund).await.0, Decision::Allow);
+    assert_eq!(evaluate_call(&mut one, "s", "c2", "refund", refund).await.0, Decision::Allow);
     assert!(!record(&mut one, success("s", "c2", r#"{"id":"re_2"}"#)).await.double_effect);
     let late = success("s", "c1", r#"{"id":"re_1"}"#);
     assert!(record(&mut one, late.clone()).await.double_effect);
@@ -128,7 +134,7 @@ async fn two_successes_of_one_call_are_a_finding_and_a_line_of_the_summary() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_payment_is_closed_in_all_trees_until_it_is_settled() {
     let (plane, mut one, mut other) = two().await;
-    assert_eq!(asked(&mut one, "s", "c1", "pay", "{}").await, allowed());
+    assert_eq!(evaluate_call(&mut one, "s", "c1", "pay", "{}").await, allow());
     record(&mut one, error("s", "c1", "timed out", false)).await;
     // Neither another run nor a compaction changes it, at either server.
     let mut sessions = SessionServiceClient::new(plane.channel().await);
@@ -143,7 +149,7 @@ async fn an_open_payment_is_closed_in_all_trees_until_it_is_settled() {
         let verdict = evaluate(client, next_run(&format!("run-{n}"))).await;
         assert_eq!((verdict.decision(), verdict.reason.as_str()), (Decision::Deny, "outcome_unknown"));
         for tree in ["other-a", "other-b"] {
-            assert_eq!(asked(client, tree, &format!("c{n}"), "pay", "{}").await, open(), "{tree}");
+            assert_eq!(evaluate_call(client, tree, &format!("c{n}"), "pay", "{}").await, open(), "{tree}");
         }
     }
     assert_eq!(plane.postgres.number("select count(*) from attempts").await, 1);
@@ -155,10 +161,10 @@ async fn an_open_payment_is_closed_in_all_trees_until_it_is_settled() {
         ..Default::default()
     };
     sessions.settle_outcome(from("eve", settled)).await.expect("settled");
-    assert_eq!(asked(&mut other, "other-a", "paid", "pay", "{}").await, allowed());
+    assert_eq!(evaluate_call(&mut other, "other-a", "paid", "pay", "{}").await, allow());
     record(&mut other, success("other-a", "paid", "paid")).await;
     for (client, tree) in [(&mut one, "s"), (&mut other, "other-b")] {
-        assert_eq!(asked(client, tree, "after", "pay", "{}").await, done(), "{tree}");
+        assert_eq!(evaluate_call(client, tree, "after", "pay", "{}").await, already_done(), "{tree}");
     }
 }
 
@@ -170,14 +176,14 @@ async fn a_retry_says_who_decided_to_make_it() {
         || v1::ToolError { message: "moved meanwhile".to_owned(), http_status: Some(409), ..Default::default() };
     let conflict = |id: &str| v1::RecordRequest { error: Some(moved()), ..outcome("s", id, OutcomeStatus::Error) };
     for id in ["c1", "c2"] {
-        let approval = held(&mut client, "s", id, r#"{"id":1}"#).await;
+        let approval = open_request(&mut client, "s", id, r#"{"id":1}"#).await;
         resolve(approvals.clone(), answer(&approval, "eve", true, "seen")).await.expect("the first answer");
         assert_eq!(evaluate(&mut client, delete("s", id, r#"{"id":1}"#)).await.decision(), Decision::Allow);
         record(&mut client, conflict(id)).await;
         tokio::time::sleep(FIRST_WAIT).await;
     }
     for id in ["c3", "c3", "c4"] {
-        assert_eq!(asked(&mut client, "s", id, "get_order", r#"{"id":1}"#).await, allowed());
+        assert_eq!(evaluate_call(&mut client, "s", id, "get_order", r#"{"id":1}"#).await, allow());
         record(&mut client, conflict(id)).await;
         tokio::time::sleep(FIRST_WAIT).await;
     }

@@ -7,7 +7,7 @@ use callgate_proto::v1::{
 use crate::{common::wire::from, people::plane};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_done_is_listed_in_pages_and_checked_against_an_anchor() {
+async fn entries_are_listed_in_pages_and_verified_against_an_anchor() {
     let plane = plane().await;
     let mut sessions = SessionServiceClient::new(plane.channel().await);
     let mut audit = AuditServiceClient::new(plane.channel().await);
@@ -40,7 +40,7 @@ async fn what_was_done_is_listed_in_pages_and_checked_against_an_anchor() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_anchor_is_refused_by_its_place() {
+async fn invalid_anchor_is_refused_by_its_position() {
     let plane = plane().await;
     let mut audit = AuditServiceClient::new(plane.channel().await);
     let hash = "0".repeat(64);

@@ -68,7 +68,7 @@ fn trying(text: &str) -> BacktestPolicyRequest {
 }
 
 /// The result of a whole backtest.
-async fn tried(
+async fn run_backtest(
     client: &mut Client,
     request: Request<BacktestPolicyRequest>,
 ) -> Result<(Vec<BacktestProgress>, BacktestResult), Status> {
@@ -137,7 +137,7 @@ async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
     story(&plane, None, 20).await;
     let mut client = Client::new(plane.channel().await);
     let before = plane.row_count().await;
-    let (progress, done) = tried(&mut client, Request::new(trying(NEW))).await.expect("tried");
+    let (progress, done) = run_backtest(&mut client, Request::new(trying(NEW))).await.expect("tried");
     assert_eq!(progress[0], BacktestProgress { calls_judged: 0, calls_total: 40 });
     assert_eq!((done.calls, done.sessions, done.calls_changed, done.sessions_changed), (40, 20, 20, 20));
     assert_eq!((done.calls_unreadable, done.more_calls), (0, false));
@@ -157,12 +157,12 @@ async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
 
     // The newest calls; of another time none; a stored one against another.
     let few = BacktestPolicyRequest { max_calls: 6, ..trying(NEW) };
-    let (_, few) = tried(&mut client, Request::new(few)).await.expect("tried");
+    let (_, few) = run_backtest(&mut client, Request::new(few)).await.expect("tried");
     assert_eq!((few.calls, few.sessions, few.more_calls), (6, 3, true));
     assert_eq!(few.changes[0].examples[0].session_id, "s17");
     let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
     let long_ago = BacktestPolicyRequest { end_time: at(1_000_000_000), ..trying(NEW) };
-    let (_, none) = tried(&mut client, Request::new(long_ago)).await.expect("tried");
+    let (_, none) = run_backtest(&mut client, Request::new(long_ago)).await.expect("tried");
     assert_eq!((none.calls, none.first_call_time, none.changes.len()), (0, None, 0));
     for text in [OLD, NEW] {
         let applied = v1::ApplyPolicyRequest { text: text.to_owned(), ..Default::default() };
@@ -172,11 +172,11 @@ async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
         policy: Some(Policy::Hash(policy::hash(OLD)[..8].to_owned())),
         ..BacktestPolicyRequest::default()
     };
-    let (_, back) = tried(&mut client, Request::new(stored.clone())).await.expect("tried");
+    let (_, back) = run_backtest(&mut client, Request::new(stored.clone())).await.expect("tried");
     assert_eq!(back.baseline_hash, policy::hash(NEW), "the active one");
     assert_eq!((back.changes[0].kind(), back.changes[0].calls), (BacktestChangeKind::NewlyAllowed, 20));
     let same = BacktestPolicyRequest { baseline_hash: policy::hash(OLD), ..stored };
-    let (_, same) = tried(&mut client, Request::new(same)).await.expect("tried");
+    let (_, same) = run_backtest(&mut client, Request::new(same)).await.expect("tried");
     assert_eq!((same.calls, same.calls_changed, same.changes.len()), (40, 0, 0));
     // A tree with more calls than are read at a time.
     let mut agent = plane.client().await;
@@ -184,12 +184,12 @@ async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
         let asked = question("long", call(&format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#)));
         evaluate_as(None, &mut agent, asked).await;
     }
-    let (_, long) = tried(&mut client, Request::new(trying(OLD))).await.expect("tried");
+    let (_, long) = run_backtest(&mut client, Request::new(trying(OLD))).await.expect("tried");
     assert_eq!((long.calls, long.sessions, long.calls_unreadable), (110, 21, 0), "{long:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot() {
+async fn invalid_backtest_has_its_documented_error_and_takes_no_slot() {
     let plane = plane().await;
     let mut client = Client::new(plane.channel().await);
     let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
@@ -214,7 +214,7 @@ async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot()
         (hash("00000000"), Code::NotFound, "POLICY_UNKNOWN"),
         (BacktestPolicyRequest { baseline_hash: "0".repeat(8), ..trying(NEW) }, Code::NotFound, "POLICY_UNKNOWN"),
     ] {
-        let refused = tried(&mut client, Request::new(request.clone())).await.expect_err("refused");
+        let refused = run_backtest(&mut client, Request::new(request.clone())).await.expect_err("refused");
         assert_eq!(pair(&refused), (code, reason.to_owned()), "{request:?}");
         assert!(plane.gate.policies.backtest_slot(DEFAULT_TENANT).is_some(), "{request:?}");
     }
@@ -242,7 +242,7 @@ async fn one_of_a_tenant_is_tried_at_a_time_and_whoever_closes_the_stream_frees_
     drop(first);
     until("the slot to be free", async || plane.gate.policies.backtest_slot(DEFAULT_TENANT).is_some()).await;
     sqlx::raw_sql("rollback").execute(&mut lock).await.expect("given back");
-    let (_, done) = tried(&mut client, Request::new(trying(NEW))).await.expect("tried");
+    let (_, done) = run_backtest(&mut client, Request::new(trying(NEW))).await.expect("tried");
     assert_eq!(done.calls, 6);
 }
 
@@ -263,23 +263,23 @@ async fn calls_of_another_tenant_are_never_tried_and_agents_try_nothing() {
     let (ours, _) = token(&plane.gate, is("ada", &roles)).await;
     story(&plane, Some(&ours), 3).await;
     let mut client = Client::new(plane.channel().await);
-    let (_, none) = tried(&mut client, bearer(&theirs, trying(NEW))).await.expect("tried");
+    let (_, none) = run_backtest(&mut client, bearer(&theirs, trying(NEW))).await.expect("tried");
     assert_eq!((none.calls, none.sessions, none.changes.len()), (0, 0, 0), "{none:?}");
     // Sessions of the same names.
     let mut agent = plane.client().await;
     evaluate_as(Some(&theirs), &mut agent, question("s0", call("c1", "their_tool", r#"{"n":1}"#))).await;
-    let (_, own) = tried(&mut client, bearer(&theirs, trying(NEW))).await.expect("tried");
+    let (_, own) = run_backtest(&mut client, bearer(&theirs, trying(NEW))).await.expect("tried");
     assert_eq!((own.calls, own.sessions), (1, 1), "{own:?}");
     let told = format!("{own:?}");
     assert!(told.contains("their_tool") && !told.contains("pay") && !told.contains("get_order"), "{told}");
-    let (_, ours_alone) = tried(&mut client, bearer(&ours, trying(NEW))).await.expect("tried");
+    let (_, ours_alone) = run_backtest(&mut client, bearer(&ours, trying(NEW))).await.expect("tried");
     assert_eq!(ours_alone.calls, 6);
     assert!(!format!("{ours_alone:?}").contains("their_tool"), "{ours_alone:?}");
 
     let (approver, _) = token(&plane.gate, who("eve", &[Role::Approver])).await;
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     for shown in [&approver, &agent] {
-        let refused = tried(&mut client, bearer(shown, trying(NEW))).await.expect_err("not theirs");
+        let refused = run_backtest(&mut client, bearer(shown, trying(NEW))).await.expect_err("not theirs");
         assert_eq!(pair(&refused), (Code::PermissionDenied, "ROLE_MISSING".to_owned()));
     }
     let asked = || CheckPolicyRequest { text: NEW.to_owned() };
@@ -330,13 +330,13 @@ async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothi
     assert!(decided.len() >= 3, "answers from memory, waits and an end: {decided:?}");
 
     let mut client = Client::new(plane.channel().await);
-    let (_, same) = tried(&mut client, Request::new(trying(text))).await.expect("a result");
+    let (_, same) = run_backtest(&mut client, Request::new(trying(text))).await.expect("a result");
     assert_eq!((same.calls_changed, same.changes.len()), (0, 0), "{same:?}");
     let again: BTreeMap<i32, u64> = same.decisions.iter().map(|one| (one.before, one.calls)).collect();
     assert_eq!(again, decided);
     assert_eq!((same.calls_judged_before, same.calls_decided_otherwise), (same.calls, 0), "{same:?}");
     let watched = text.replace("policy_engine:", "policy_engine:\n  mode: shadow");
-    let (_, watched) = tried(&mut client, Request::new(trying(&watched))).await.expect("a result");
+    let (_, watched) = run_backtest(&mut client, Request::new(trying(&watched))).await.expect("a result");
     let refused: u64 =
         decided.iter().filter(|(decision, _)| **decision != Decision::Allow as i32).map(|(_, n)| n).sum();
     assert_eq!(watched.calls_changed, refused, "{watched:?}");
@@ -347,11 +347,11 @@ async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothi
     SessionServiceClient::new(plane.channel().await).halt(from("eve", halt)).await.expect("a halt");
     let verdict = evaluate_as(None, &mut plane.client().await, question("t", call("c1", "look", "{}"))).await;
     assert_eq!(verdict.decision(), Decision::Deny);
-    let (_, after) = tried(&mut client, Request::new(trying(text))).await.expect("a result");
+    let (_, after) = run_backtest(&mut client, Request::new(trying(text))).await.expect("a result");
     assert_eq!((after.calls_judged_before, after.calls_decided_otherwise), (same.calls + 1, 1), "{after:?}");
     // Another policy has judged none of them.
     let other = v1::ApplyPolicyRequest { text: format!("{text}# new\n"), ..Default::default() };
     client.apply_policy(from("eve", other)).await.expect("applied");
-    let (_, other) = tried(&mut client, Request::new(trying(text))).await.expect("a result");
+    let (_, other) = run_backtest(&mut client, Request::new(trying(text))).await.expect("a result");
     assert_eq!((other.calls_judged_before, other.calls_decided_otherwise), (0, 0), "{other:?}");
 }

@@ -13,7 +13,7 @@ use crate::{
     common::{
         certificates::{Authority, Pair},
         in_time,
-        wire::{Plane, pair, shown, tls_channel},
+        wire::{Plane, pair, tls_channel, with_token},
     },
     credentials::who,
 };
@@ -28,7 +28,7 @@ const AUTH: &str = "certificates:
 /// Name and tenant of a caller.
 async fn caller(channel: &Channel, token: Option<&str>) -> Result<(String, String), (Code, String)> {
     let mut server = ServerServiceClient::new(channel.clone());
-    let told = in_time("an answer", server.get_caller(shown(token, GetCallerRequest {}))).await;
+    let told = in_time("an answer", server.get_caller(with_token(token, GetCallerRequest {}))).await;
     let caller = told.map_err(|status| pair(&status))?.into_inner().caller.expect("a caller");
     Ok((caller.name, caller.tenant))
 }
@@ -44,7 +44,7 @@ impl Scene {
     async fn start() -> Self {
         let (ours, fleet) = (Authority::new("ours"), Authority::new("fleet"));
         let (way, folder) = tls(&ours.server(), Some(&fleet), None);
-        let plane = Plane::served(&Policy::default(), &way, GrpcSettings::default()).await;
+        let plane = Plane::serve_with(&Policy::default(), &way, GrpcSettings::default()).await;
         plane
             .gate
             .identities
@@ -60,7 +60,7 @@ impl Scene {
     }
 }
 
-fn refused<T>() -> Result<T, (Code, String)> {
+fn unauthenticated<T>() -> Result<T, (Code, String)> {
     Err((Code::Unauthenticated, "UNAUTHENTICATED".to_owned()))
 }
 
@@ -81,10 +81,10 @@ async fn a_token_counts_alone_in_its_own_tenant_and_a_wrong_one_is_no_certificat
     let mut changed = token.clone();
     changed.pop();
     for wrong in [changed.as_str(), "cg_agent_x", "eyJhbGciOiJub25lIn0.e30.", "x"] {
-        assert_eq!(caller(&channel, Some(wrong)).await, refused(), "{wrong}");
+        assert_eq!(caller(&channel, Some(wrong)).await, unauthenticated(), "{wrong}");
     }
     scene.plane.gate.identities.revoke_token(default, &known.id, &root).await.expect("revoked");
-    assert_eq!(caller(&channel, Some(&token)).await, refused(), "revoked");
+    assert_eq!(caller(&channel, Some(&token)).await, unauthenticated(), "revoked");
     assert_eq!(caller(&channel, None).await, acme);
 }
 
@@ -95,12 +95,12 @@ async fn a_certificate_without_a_name_is_nobodys_and_its_subject_is_no_name() {
     assert_eq!(caller(&named, None).await, Ok(("desk.fleet".to_owned(), "acme".to_owned())));
     for subject in ["", "desk.fleet", "uri:spiffe://fleet.example/desk", "spiffe://fleet.example/desk"] {
         let channel = scene.connect(&scene.fleet.client_called(subject)).await;
-        assert_eq!(caller(&channel, None).await, refused(), "{subject:?}");
+        assert_eq!(caller(&channel, None).await, unauthenticated(), "{subject:?}");
     }
     // Names are checked one by one, by kind.
     for (dns, uri) in [("x", "http://fleet.example/desk"), ("spiffe.fleet.example", "dns:desk.fleet")] {
         let channel = scene.connect(&scene.fleet.client(&[], &[uri])).await;
-        assert_eq!(caller(&channel, None).await, refused(), "{uri}");
+        assert_eq!(caller(&channel, None).await, unauthenticated(), "{uri}");
         let channel = scene.connect(&scene.fleet.client(&[dns], &[uri])).await;
         assert_eq!(caller(&channel, None).await, Ok((dns.to_owned(), "acme".to_owned())), "an agent, and no admin");
     }

@@ -22,11 +22,11 @@ use crate::common::{
 
 /// A channel that keeps the first byte of each response's message: 1 means compressed.
 #[derive(Clone)]
-struct Watched(Channel, Arc<Mutex<Vec<u8>>>);
+struct WatchedChannel(Channel, Arc<Mutex<Vec<u8>>>);
 
-struct Seen(Body, Arc<Mutex<Vec<u8>>>, bool);
+struct WatchedBody(Body, Arc<Mutex<Vec<u8>>>, bool);
 
-impl Service<http::Request<Body>> for Watched {
+impl Service<http::Request<Body>> for WatchedChannel {
     type Response = http::Response<Body>;
     type Error = tonic::transport::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
@@ -37,11 +37,11 @@ impl Service<http::Request<Body>> for Watched {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (answer, seen) = (self.0.call(request), Arc::clone(&self.1));
-        Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Seen(body, seen, false)))) })
+        Box::pin(async move { Ok(answer.await?.map(|body| Body::new(WatchedBody(body, seen, false)))) })
     }
 }
 
-impl HttpBody for Seen {
+impl HttpBody for WatchedBody {
     type Data = Bytes;
     type Error = tonic::Status;
 
@@ -64,7 +64,7 @@ impl HttpBody for Seen {
 async fn a_short_answer_is_not_compressed_and_a_long_one_is() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let seen = Arc::<Mutex<Vec<u8>>>::default();
-    let client = GateServiceClient::new(Watched(plane.channel().await, Arc::clone(&seen)));
+    let client = GateServiceClient::new(WatchedChannel(plane.channel().await, Arc::clone(&seen)));
     let mut client = client.accept_compressed(CompressionEncoding::Gzip);
 
     in_time("a verdict", client.evaluate(question("s", call("c1", "look", "{}")))).await.expect("a verdict");

@@ -23,13 +23,13 @@ use crate::{
 };
 
 /// A stream as a client has it.
-pub(crate) struct Line {
+pub(crate) struct ClientStream {
     to: Option<mpsc::Sender<v1::ConnectRequest>>,
     from: Streaming<v1::ConnectResponse>,
     limits: v1::StreamLimits,
 }
 
-impl Line {
+impl ClientStream {
     pub(crate) async fn open(mut client: Client) -> Self {
         let (to, frames) = mpsc::channel(4_096);
         let mut from =
@@ -72,7 +72,7 @@ impl Line {
     }
 }
 
-pub(crate) fn asked(tag: u64, request: Asked) -> v1::TaggedRequest {
+pub(crate) fn tag_request(tag: u64, request: Asked) -> v1::TaggedRequest {
     v1::TaggedRequest { tag, request: Some(request), ..Default::default() }
 }
 
@@ -97,12 +97,12 @@ pub(crate) fn error(answer: &Answer) -> Status {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_sessions_share_a_stream_and_every_request_gets_its_own_answer() {
     let plane = Plane::start(&policy(&["same_call"])).await;
-    let mut line = Line::open(plane.client().await).await;
+    let mut line = ClientStream::open(plane.client().await).await;
     const SESSIONS: u64 = 50;
     for round in 0..4 {
         let asks = (0..SESSIONS).map(|n| {
             let call = call(&format!("c{round}"), "pay", &format!(r#"{{"n":{n},"round":{round}}}"#));
-            asked(n, Asked::Evaluate(question(&format!("s{n}"), call)))
+            tag_request(n, Asked::Evaluate(question(&format!("s{n}"), call)))
         });
         line.send(asks).await;
         for (tag, answer) in line.answers(SESSIONS as usize).await {
@@ -111,7 +111,7 @@ async fn many_sessions_share_a_stream_and_every_request_gets_its_own_answer() {
         }
         let reports = (0..SESSIONS).map(|n| {
             let result = format!("{n} paid");
-            asked(n, Asked::Record(success(&format!("s{n}"), &format!("c{round}"), &result)))
+            tag_request(n, Asked::Record(success(&format!("s{n}"), &format!("c{round}"), &result)))
         });
         line.send(reports).await;
         for (tag, answer) in line.answers(SESSIONS as usize).await {
@@ -121,7 +121,7 @@ async fn many_sessions_share_a_stream_and_every_request_gets_its_own_answer() {
         }
     }
     let state = v1::GetSessionStateRequest { session_id: "s7".into(), last_calls: 0, summary_tokens: 0 };
-    let Answer::GetSessionState(state) = line.answer(asked(1, Asked::GetSessionState(state))).await else {
+    let Answer::GetSessionState(state) = line.answer(tag_request(1, Asked::GetSessionState(state))).await else {
         panic!("no state")
     };
     assert_eq!(state.state.expect("a state").calls.len(), 4);
@@ -131,11 +131,11 @@ async fn many_sessions_share_a_stream_and_every_request_gets_its_own_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_waits_holds_up_nobody_and_answers_come_as_they_are_ready() {
     let plane = people::plane().await;
-    let mut line = Line::open(plane.client().await).await;
+    let mut line = ClientStream::open(plane.client().await).await;
     let looks = (2..40).map(|n| {
-        asked(n, Asked::Evaluate(question(&format!("s{n}"), call("c", "get_order", &format!(r#"{{"id":{n}}}"#)))))
+        tag_request(n, Asked::Evaluate(question(&format!("s{n}"), call("c", "get_order", &format!(r#"{{"id":{n}}}"#)))))
     });
-    line.send([asked(1, Asked::Evaluate(waits()))].into_iter().chain(looks)).await;
+    line.send([tag_request(1, Asked::Evaluate(waits()))].into_iter().chain(looks)).await;
     assert!(line.answers(38).await.keys().all(|tag| *tag > 1), "the first one waits for a person");
     let approvals = v1::approval_service_client::ApprovalServiceClient::new(plane.channel().await);
     let open = approvals.clone().list_approvals(v1::ListApprovalsRequest::default()).await.expect("a list");
@@ -195,8 +195,8 @@ async fn an_error_is_the_same_as_that_of_a_call_of_its_own_and_ends_nothing() {
     evaluate(&mut client, question("s", call("c2", "pay", r#"{"n":1}"#))).await;
     record(&mut client, success("s", "c1", "paid")).await;
     let rows = plane.row_count().await;
-    let mut line = Line::open(client.clone()).await;
-    line.send(mistakes().into_iter().zip(0..).map(|(request, tag)| asked(tag, request))).await;
+    let mut line = ClientStream::open(client.clone()).await;
+    line.send(mistakes().into_iter().zip(0..).map(|(request, tag)| tag_request(tag, request))).await;
     let answers = line.answers(mistakes().len()).await;
     for (tag, request) in (0..).zip(mistakes()) {
         let (alone, here) = (Box::pin(unary(&mut client, request.clone())).await, error(&answers[&tag]));
@@ -210,29 +210,29 @@ async fn an_error_is_the_same_as_that_of_a_call_of_its_own_and_ends_nothing() {
     assert_eq!(pair(&nothing), (Code::InvalidArgument, "INVALID_FIELD".into()));
     let look = Asked::Evaluate(question("s", call("c9", "look", "{}")));
     let negative = Some(prost_types::Duration { seconds: -1, nanos: 0 });
-    let nothing = error(&line.answer(v1::TaggedRequest { timeout: negative, ..asked(2, look.clone()) }).await);
+    let nothing = error(&line.answer(v1::TaggedRequest { timeout: negative, ..tag_request(2, look.clone()) }).await);
     assert_eq!(pair(&nothing), (Code::InvalidArgument, "INVALID_FIELD".into()));
-    assert_eq!(verdict(&line.answer(asked(3, look)).await).decision(), Decision::Allow, "the stream goes on");
+    assert_eq!(verdict(&line.answer(tag_request(3, look)).await).decision(), Decision::Allow, "the stream goes on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_request_has_a_deadline_of_its_own() {
     let plane = people::plane().await;
-    let mut line = Line::open(plane.client().await).await;
-    let hasty = v1::TaggedRequest { timeout: Some(duration(300)), ..asked(1, Asked::Evaluate(waits())) };
+    let mut line = ClientStream::open(plane.client().await).await;
+    let hasty = v1::TaggedRequest { timeout: Some(duration(300)), ..tag_request(1, Asked::Evaluate(waits())) };
     let status = error(&line.answer(hasty).await);
     assert_eq!(pair(&status), (Code::DeadlineExceeded, "DEADLINE".into()), "{status:?}");
     let look = Asked::Evaluate(question("s2", call("c1", "get_order", "{}")));
-    let patient = v1::TaggedRequest { timeout: Some(duration(60_000)), ..asked(2, look) };
+    let patient = v1::TaggedRequest { timeout: Some(duration(60_000)), ..tag_request(2, look) };
     assert_eq!(verdict(&line.answer(patient).await).decision(), Decision::Allow);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_has_no_more_to_ask_gets_all_its_answers() {
     let plane = Plane::start(&policy(&["same_call"])).await;
-    let mut line = Line::open(plane.client().await).await;
+    let mut line = ClientStream::open(plane.client().await).await;
     let asks = (0..100).map(|n| {
-        asked(
+        tag_request(
             n,
             Asked::Evaluate(question(
                 &format!("s{}", n % 7),
@@ -247,11 +247,12 @@ async fn a_client_that_has_no_more_to_ask_gets_all_its_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_sent_before_it_went_is_stored_as_for_a_call_of_its_own() {
+async fn requests_of_a_disconnected_client_are_stored() {
     let plane = Plane::start(&policy(&["same_call"])).await;
-    let line = Line::open(plane.client().await).await;
-    let asks = (0..20)
-        .map(|n| asked(n, Asked::Evaluate(question(&format!("s{n}"), call("c1", "pay", &format!("{{\"n\":{n}}}"))))));
+    let line = ClientStream::open(plane.client().await).await;
+    let asks = (0..20).map(|n| {
+        tag_request(n, Asked::Evaluate(question(&format!("s{n}"), call("c1", "pay", &format!("{{\"n\":{n}}}")))))
+    });
     line.send(asks).await;
     let judged = "select count(*) from call";
     until("the first of them", async || plane.postgres.number(judged).await > 0).await;
@@ -270,7 +271,7 @@ async fn what_a_client_sent_before_it_went_is_stored_as_for_a_call_of_its_own() 
 async fn a_client_that_asks_for_more_than_may_be_in_flight_is_held_back_and_served() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut client = plane.client().await;
-    let mut line = Line::open(client.clone()).await;
+    let mut line = ClientStream::open(client.clone()).await;
     let most = u64::from(line.limits.requests);
     assert_eq!((most, line.limits.bytes), (1_024, 16 << 20));
     const SESSIONS: u64 = 64;
@@ -280,7 +281,7 @@ async fn a_client_that_asks_for_more_than_may_be_in_flight_is_held_back_and_serv
     // They wait for the end of that.
     let twin = |tag: u64| {
         let twin = question(&format!("s{}", tag % SESSIONS), call(&format!("c{tag}"), "look", "{}"));
-        asked(tag, Asked::Evaluate(v1::EvaluateRequest { max_wait: Some(duration(60_000)), ..twin }))
+        tag_request(tag, Asked::Evaluate(v1::EvaluateRequest { max_wait: Some(duration(60_000)), ..twin }))
     };
     let judged = "select count(distinct call_id) from call where session_id like 's%'";
     // Not all at once, which would be more than are judged in time.
@@ -288,7 +289,7 @@ async fn a_client_that_asks_for_more_than_may_be_in_flight_is_held_back_and_serv
         line.send((begun..begun + 128).map(twin)).await;
         until("them to wait", async || plane.postgres.number(judged).await > (begun + 128) as i64).await;
     }
-    let look = |tag| asked(tag, Asked::Evaluate(question("other", call(&format!("c{tag}"), "put", "{}"))));
+    let look = |tag| tag_request(tag, Asked::Evaluate(question("other", call(&format!("c{tag}"), "put", "{}"))));
     line.send([look(most), look(most + 1)]).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let begun = "select count(*) from call where session_id = 'other'";
@@ -303,8 +304,8 @@ async fn a_client_that_asks_for_more_than_may_be_in_flight_is_held_back_and_serv
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_answers_what_it_has_read_and_says_so() {
     let mut plane = people::plane().await;
-    let mut line = Line::open(plane.client().await).await;
-    line.send([asked(1, Asked::Evaluate(waits()))]).await;
+    let mut line = ClientStream::open(plane.client().await).await;
+    line.send([tag_request(1, Asked::Evaluate(waits()))]).await;
     let judged = "select count(*) from call where call_id = 'c1'";
     until("the question", async || plane.postgres.number(judged).await > 0).await;
     let (stopped, ended) = tokio::join!(plane.stop(), async {
@@ -320,7 +321,7 @@ async fn a_server_that_ends_answers_what_it_has_read_and_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_stream_does_not_keep_a_server_from_its_end() {
     let mut plane = Plane::start(&Policy::default()).await;
-    let mut line = Line::open(plane.client().await).await;
+    let mut line = ClientStream::open(plane.client().await).await;
     let (stopped, ended) = tokio::join!(plane.stop(), line.frame());
     stopped.expect("in order");
     assert_eq!(pair(&ended.expect_err("the end")), (Code::Unavailable, "SHUTTING_DOWN".into()));

@@ -45,7 +45,7 @@ async fn every_list_is_given_whole_a_page_at_a_time() {
     let mut client = plane.client().await;
     let mut asked = Vec::new();
     for n in 0..5 {
-        asked.push(people::held(&mut client, &format!("s{n}"), "c1", &format!(r#"{{"id":{n}}}"#)).await);
+        asked.push(people::open_request(&mut client, &format!("s{n}"), "c1", &format!(r#"{{"id":{n}}}"#)).await);
     }
     let mut approvals = ApprovalServiceClient::new(plane.channel().await);
     people::resolve(approvals.clone(), people::answer(&asked[1], "eve", true, "")).await.expect("an answer");
@@ -93,7 +93,7 @@ async fn every_list_is_given_whole_a_page_at_a_time() {
 async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadata() {
     let plane = people::plane().await;
     let mut client = plane.client().await;
-    let approval_id = people::held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let approval_id = people::open_request(&mut client, "s", "c1", r#"{"id":1}"#).await;
     let channel = plane.channel().await;
     let mut sessions = SessionServiceClient::new(channel.clone());
     let mut approvals = ApprovalServiceClient::new(channel.clone());

@@ -23,7 +23,7 @@ use tonic_types::StatusExt as _;
 use crate::{
     common::{
         all, in_time, until,
-        wire::{Plane, call, from, pair, question, shown},
+        wire::{Plane, call, from, pair, question, with_token},
     },
     timing::like,
 };
@@ -41,7 +41,7 @@ pub(crate) async fn token(gate: &Gate, is: MappedIdentity) -> (String, StoredTok
 
 /// A request that shows this token.
 pub(crate) fn bearer<T>(token: &str, message: T) -> Request<T> {
-    shown(Some(token), message)
+    with_token(Some(token), message)
 }
 
 async fn ask(channel: &Channel, request: Request<v1::EvaluateRequest>) -> Result<(), Status> {
@@ -49,11 +49,11 @@ async fn ask(channel: &Channel, request: Request<v1::EvaluateRequest>) -> Result
     in_time("an answer", client.evaluate(request)).await.map(drop)
 }
 
-fn asked(name: &str) -> v1::EvaluateRequest {
+fn evaluate_request(name: &str) -> v1::EvaluateRequest {
     question(name, call("c1", "look", "{}"))
 }
 
-fn refused(status: &Status) -> bool {
+fn is_refused(status: &Status) -> bool {
     pair(status) == (Code::Unauthenticated, "UNAUTHENTICATED".into())
 }
 
@@ -65,9 +65,9 @@ fn reason(status: &Status) -> String {
 async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_same() {
     let plane = Plane::start(&Policy::default()).await;
     let channel = plane.channel().await;
-    ask(&channel, Request::new(asked("s0"))).await.expect("nobody has a credential");
+    ask(&channel, Request::new(evaluate_request("s0"))).await.expect("nobody has a credential");
     let (agent, known) = token(&plane.gate, who("desk", &[Role::Agent])).await;
-    ask(&channel, bearer(&agent, asked("s1"))).await.expect("it holds");
+    ask(&channel, bearer(&agent, evaluate_request("s1"))).await.expect("it holds");
     let (expired, _) = plane
         .gate
         .identities
@@ -75,29 +75,29 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
         .await
         .expect("a token");
     let (revoked, id) = token(&plane.gate, who("gone", &[Role::Agent])).await;
-    ask(&channel, bearer(&revoked, asked("s2"))).await.expect("it holds");
+    ask(&channel, bearer(&revoked, evaluate_request("s2"))).await.expect("it holds");
     plane.gate.identities.revoke_token(DEFAULT_TENANT, &id.id, &Actor::from("root")).await.expect("revoked");
     // Of another plane: nobody here has made it, whatever id it has.
     let foreign =
         callgate_server::auth::token::mint(&[Role::Admin], &[7; callgate_server::auth::token::RANDOM_BYTES]).text;
     let of = |name: &'static str, value: &str| {
-        let mut request = Request::new(asked("x"));
+        let mut request = Request::new(evaluate_request("x"));
         request.metadata_mut().insert(name, value.parse().expect("ASCII"));
         request
     };
-    let mut twice = bearer(&agent, asked("x"));
+    let mut twice = bearer(&agent, evaluate_request("x"));
     twice.metadata_mut().append("authorization", format!("Bearer {agent}").parse().expect("ASCII"));
     // On the heap: these requests exceed a test's stack.
     let wrong = vec![
-        ("nothing", Request::new(asked("x"))),
-        ("expired", bearer(&expired, asked("x"))),
-        ("revoked", bearer(&revoked, asked("x"))),
-        ("foreign", bearer(&foreign, asked("x"))),
-        ("its id with another secret", bearer(&like(&agent, 0), asked("x"))),
-        ("all but the last byte", bearer(&like(&agent, 31), asked("x"))),
-        ("a JWT of nobody", bearer("eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJ4In0.AA", asked("x"))),
-        ("cut", bearer(&agent[..agent.len() - 1], asked("x"))),
-        ("its id alone", bearer(&known.id, asked("x"))),
+        ("nothing", Request::new(evaluate_request("x"))),
+        ("expired", bearer(&expired, evaluate_request("x"))),
+        ("revoked", bearer(&revoked, evaluate_request("x"))),
+        ("foreign", bearer(&foreign, evaluate_request("x"))),
+        ("its id with another secret", bearer(&like(&agent, 0), evaluate_request("x"))),
+        ("all but the last byte", bearer(&like(&agent, 31), evaluate_request("x"))),
+        ("a JWT of nobody", bearer("eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJ4In0.AA", evaluate_request("x"))),
+        ("cut", bearer(&agent[..agent.len() - 1], evaluate_request("x"))),
+        ("its id alone", bearer(&known.id, evaluate_request("x"))),
         ("empty", of("authorization", "Bearer ")),
         ("no scheme", of("authorization", &agent)),
         ("another scheme", of("authorization", &format!("Basic {agent}"))),
@@ -115,7 +115,7 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
     let mut texts = Vec::new();
     for (what, answer, took) in Box::pin(answers).await {
         let status = answer.expect_err(what);
-        assert!(refused(&status), "{what}: {status:?}");
+        assert!(is_refused(&status), "{what}: {status:?}");
         assert!(took >= Duration::from_millis(300), "{what}: refusals are slow, {took:?}");
         assert!(!status.message().contains(&agent) && !status.message().contains(&known.id), "{what}: {status:?}");
         texts.push(status.message().to_owned());
@@ -124,10 +124,10 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
     texts.dedup();
     assert_eq!(texts.len(), 1, "it tells nothing of what was wrong: {texts:?}");
     assert_eq!(plane.postgres.number("select count(*) from session where session_id = 'x'").await, 0);
-    ask(&channel, bearer(&agent, asked("s3"))).await.expect("it holds all the while");
+    ask(&channel, bearer(&agent, evaluate_request("s3"))).await.expect("it holds all the while");
     // The last one ends, and the door stays shut.
     plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
-    assert!(refused(&ask(&channel, Request::new(asked("x"))).await.expect_err("nobody")));
+    assert!(is_refused(&ask(&channel, Request::new(evaluate_request("x"))).await.expect_err("nobody")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,7 +145,7 @@ async fn a_role_may_what_it_may_and_what_is_done_is_done_in_its_name() {
     named.metadata_mut().insert("authorization", value);
     let halted = sessions.halt(named).await.expect("an operator").into_inner().halt.expect("a halt");
     assert_eq!(halted.by, "olga", "whoever they say they are");
-    let asked = ask(&plane.channel().await, bearer(&operator, asked("s"))).await.expect_err("no agent");
+    let asked = ask(&plane.channel().await, bearer(&operator, evaluate_request("s"))).await.expect_err("no agent");
     assert_eq!(pair(&asked), (Code::PermissionDenied, "ROLE_MISSING".into()));
 }
 
@@ -154,7 +154,7 @@ async fn a_revocation_holds_on_another_replica_within_two_seconds_and_ends_its_s
     let plane = Plane::start(&Policy::default()).await;
     let (agent, known) = token(&plane.gate, who("desk", &[Role::Agent, Role::Operator])).await;
     let other = plane.postgres_gate(&Policy::default()).await;
-    ask(&other, bearer(&agent, asked("s"))).await.expect("it holds there");
+    ask(&other, bearer(&agent, evaluate_request("s"))).await.expect("it holds there");
     let mut sessions = SessionServiceClient::new(other.clone());
     let watched = v1::WatchSessionRequest { session_id: "s".into() };
     let mut watch = sessions.watch_session(bearer(&agent, watched)).await.expect("a watch").into_inner();
@@ -162,10 +162,10 @@ async fn a_revocation_holds_on_another_replica_within_two_seconds_and_ends_its_s
     plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
     let revoked = Instant::now();
     let told = in_time("the end of the watch", watch.message()).await.expect_err("it ends");
-    assert!(refused(&told), "{told:?}");
+    assert!(is_refused(&told), "{told:?}");
     assert!(revoked.elapsed() < HOLDS_BY + Duration::from_secs(1), "{:?}", revoked.elapsed());
-    let status = ask(&other, bearer(&agent, asked("s"))).await.expect_err("revoked");
-    assert!(refused(&status), "{status:?}");
+    let status = ask(&other, bearer(&agent, evaluate_request("s"))).await.expect_err("revoked");
+    assert!(is_refused(&status), "{status:?}");
     assert_eq!(in_time("nothing more", watch.message()).await.ok().flatten(), None);
 }
 
@@ -194,26 +194,28 @@ async fn while_the_database_is_away_what_cannot_be_checked_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_tries_many_waits_and_keeps_nobody_from_working() {
+async fn rejected_credentials_are_slowed_and_others_are_not() {
     let plane = Plane::start(&Policy::default()).await;
     let channel = plane.channel().await;
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
-    ask(&channel, bearer(&agent, asked("s"))).await.expect("it holds");
+    ask(&channel, bearer(&agent, evaluate_request("s"))).await.expect("it holds");
     let tries = (0..25_u8).map(|n| {
         let channel = channel.clone();
         let guess =
             callgate_server::auth::token::mint(&[Role::Agent], &[n; callgate_server::auth::token::RANDOM_BYTES]).text;
-        async move { ask(&channel, bearer(&guess, asked("x"))).await.expect_err("a guess") }
+        async move { ask(&channel, bearer(&guess, evaluate_request("x"))).await.expect_err("a guess") }
     });
     Box::pin(all(tries)).await;
     let (late, _) = token(&plane.gate, who("late", &[Role::Agent])).await;
-    ask(&channel, bearer(&late, asked("s2"))).await.expect("what holds is let in, whatever its address did before");
+    ask(&channel, bearer(&late, evaluate_request("s2")))
+        .await
+        .expect("what holds is let in, whatever its address did before");
     let guess =
         callgate_server::auth::token::mint(&[Role::Agent], &[99; callgate_server::auth::token::RANDOM_BYTES]).text;
-    let status = ask(&channel, bearer(&guess, asked("x"))).await.expect_err("a guess");
+    let status = ask(&channel, bearer(&guess, evaluate_request("x"))).await.expect_err("a guess");
     assert_eq!(reason(&status), "TOO_MANY_FAILURES", "{status:?}");
     assert!(status.get_details_retry_info().is_some_and(|info| info.retry_delay > Some(Duration::ZERO)));
-    ask(&channel, bearer(&agent, asked("s3"))).await.expect("who is known goes on");
+    ask(&channel, bearer(&agent, evaluate_request("s3"))).await.expect("who is known goes on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -221,10 +223,10 @@ async fn a_token_that_has_rested_is_read_again_and_goes_on() {
     let plane = Plane::start(&Policy::default()).await;
     let channel = plane.channel().await;
     let (token, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
-    ask(&channel, bearer(&token, asked("s"))).await.expect("it holds");
+    ask(&channel, bearer(&token, evaluate_request("s"))).await.expect("it holds");
     // Longer than the cache's lifetime.
     tokio::time::sleep(Duration::from_millis(2_000)).await;
-    ask(&channel, bearer(&token, asked("s"))).await.expect("it holds still");
+    ask(&channel, bearer(&token, evaluate_request("s"))).await.expect("it holds still");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,11 +238,11 @@ async fn two_tokens_hold_while_one_is_rotated() {
     let rotate = |overlap| plane.gate.identities.rotate_token(DEFAULT_TENANT, &known.id, (None, overlap), &root);
     let (new, _) = rotate(60_000).await.expect("a new one");
     for token in [&old, &new] {
-        ask(&channel, bearer(token, asked("s"))).await.expect("both hold");
+        ask(&channel, bearer(token, evaluate_request("s"))).await.expect("both hold");
     }
     rotate(0).await.expect("and at once");
-    assert!(refused(&ask(&channel, bearer(&old, asked("s"))).await.expect_err("it has ended")));
-    ask(&channel, bearer(&new, asked("s"))).await.expect("it goes on");
+    assert!(is_refused(&ask(&channel, bearer(&old, evaluate_request("s"))).await.expect_err("it has ended")));
+    ask(&channel, bearer(&new, evaluate_request("s"))).await.expect("it goes on");
     let gate = Arc::clone(&plane.gate);
     let ended = gate
         .identities
@@ -305,16 +307,16 @@ async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() 
     let (search, _) = token(&plane.gate, who("planner/search", &[Role::Agent])).await;
     let (other, _) = token(&plane.gate, who("other", &[Role::Agent])).await;
     let (proxy, _) = token(&plane.gate, MappedIdentity { any_session: true, ..who("proxy", &[Role::Agent]) }).await;
-    ask(&here, bearer(&planner, asked("s"))).await.expect("nobody's yet");
+    ask(&here, bearer(&planner, evaluate_request("s"))).await.expect("nobody's yet");
     let below = |session: &str, parent: &str| {
-        let mut request = asked(session);
+        let mut request = evaluate_request(session);
         request.caller.as_mut().expect("a caller").parent_session_id = parent.into();
         request
     };
     for channel in [&here, &there] {
-        ask(channel, bearer(&search, asked("s"))).await.expect("it works for the planner");
-        ask(channel, bearer(&proxy, asked("s"))).await.expect("it works for all");
-        for request in [asked("s"), below("t", "s")] {
+        ask(channel, bearer(&search, evaluate_request("s"))).await.expect("it works for the planner");
+        ask(channel, bearer(&proxy, evaluate_request("s"))).await.expect("it works for all");
+        for request in [evaluate_request("s"), below("t", "s")] {
             let status = ask(channel, bearer(&other, request)).await.expect_err("somebody else's");
             assert_eq!(pair(&status), (Code::PermissionDenied, "NOT_SESSION_OWNER".into()));
         }
@@ -330,7 +332,7 @@ async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() 
     let agents = callgate_core::domain::pattern::Pattern::parse("agents", "desk-*").ok();
     let (desk, _) = token(&plane.gate, MappedIdentity { agents, ..who("desk", &[Role::Agent]) }).await;
     for (agent, is_refused) in [("desk-1", false), ("pay", true), ("", true)] {
-        let mut request = asked("d");
+        let mut request = evaluate_request("d");
         request.caller.as_mut().expect("a caller").agent_id = agent.into();
         let answer = ask(&here, bearer(&desk, request)).await;
         let refused = answer.err().map(|status| pair(&status));

@@ -23,7 +23,7 @@ policy_engine:
     transfer_money: {once: true}
 ";
 
-fn asked(tools: &[String]) -> v1::DescribeToolsRequest {
+fn describe_request(tools: &[String]) -> v1::DescribeToolsRequest {
     v1::DescribeToolsRequest { tools: tools.to_vec() }
 }
 
@@ -32,7 +32,8 @@ async fn tools_are_described_as_the_policy_wants_them_offered() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
     let names = ["transfer_money", "look", "transfer_else"].map(str::to_owned);
-    let told = in_time("an answer", client.describe_tools(asked(&names))).await.expect("described").into_inner();
+    let told =
+        in_time("an answer", client.describe_tools(describe_request(&names))).await.expect("described").into_inner();
     assert_eq!(told.policy_version.len(), 16);
     let described = |tool: &str, is_declared, needs_justification| v1::ToolDescription {
         tool: tool.to_owned(),
@@ -49,11 +50,11 @@ async fn tools_are_described_as_the_policy_wants_them_offered() {
         ]
     );
 
-    let none = in_time("an answer", client.describe_tools(asked(&[]))).await.expect("none").into_inner();
+    let none = in_time("an answer", client.describe_tools(describe_request(&[]))).await.expect("none").into_inner();
     assert!(none.tools.is_empty());
     let many: Vec<String> = (0..1_001).map(|n| format!("t{n}")).collect();
     for (field, tools) in [("tools", &many[..]), ("tools[1]", &["a".to_owned(), String::new()])] {
-        let refused = in_time("an answer", client.describe_tools(asked(tools))).await.expect_err(field);
+        let refused = in_time("an answer", client.describe_tools(describe_request(tools))).await.expect_err(field);
         assert_eq!(refused.code(), Code::InvalidArgument, "{field}");
         let problem = refused.get_details_bad_request().expect("the field").field_violations.remove(0);
         assert_eq!(problem.field, field);

@@ -75,7 +75,7 @@ async fn the_contract_is_asked_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_is_told_as_connect_tells_it() {
+async fn error_has_the_form_of_connect() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let at = plane.address;
     let info = |error: &Value| error["details"][0]["debug"].clone();
@@ -148,7 +148,7 @@ async fn protobuf_gzip_deadlines_and_grpc_web_are_understood() {
 async fn pages_of_listed_origins_may_ask_and_others_may_not() {
     let origins = vec![HeaderValue::from_static("https://console.example")];
     let settings = GrpcSettings { origins, ..GrpcSettings::default() };
-    let plane = Plane::served(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
+    let plane = Plane::serve_with(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
     let (at, path) = (plane.address, "/callgate.v1.GateService/Evaluate");
     let asked = async |origin: &str, id: &str| {
         let (status, headers, body) = post(at, path, &[JSON, ("origin", origin)], evaluation(id).to_string()).await;
@@ -193,7 +193,7 @@ async fn every_method_answers_in_json() {
 
 /// A browser sends these types for any page without asking whether it may.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_any_page_may_send_unasked_is_no_call() {
+async fn simple_cross_origin_request_is_no_call() {
     let plane = Plane::start(&policy(&[])).await;
     let asked = v1::EvaluateRequest::encode_to_vec(&question("s", call("c1", "look", "{}")));
     let frame = [&[0][..], &u32::try_from(asked.len()).expect("short").to_be_bytes(), &asked].concat();

@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     common::{in_time, wire::Plane},
-    console::served,
+    console::serve_console,
 };
 
 /// More than sockets hold on both sides, so that who sends it sees the end of the connection.
@@ -19,7 +19,7 @@ const BODY: usize = 8 << 20;
 const NEXT: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
 /// Sends all of it at once, and reads when all of it is sent; gives the answers, or how the connection broke.
-async fn sent(address: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
+async fn send_bytes(address: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let mut answers = Vec::new();
     let talk = async {
@@ -38,7 +38,7 @@ fn head(path: &str, more: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_early_refusal_arrives_whole_and_nothing_of_the_body_is_a_request() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     let body = "x".repeat(BODY);
     // The body is full of smuggled requests, whatever the refusal.
     let smuggled = NEXT.repeat(BODY / NEXT.len());
@@ -63,7 +63,7 @@ async fn an_early_refusal_arrives_whole_and_nothing_of_the_body_is_a_request() {
                 ("chunked", format!("{}{chunks}{NEXT}", head(path, &chunked))),
                 ("expect", format!("{}{body}{NEXT}", head(path, &format!("{length}expect: 100-continue\r\n")))),
             ] {
-                let told = sent(plane.address, bytes.as_bytes()).await;
+                let told = send_bytes(plane.address, bytes.as_bytes()).await;
                 let told = told.unwrap_or_else(|error| panic!("{path} {more:?} {how}: {error}"));
                 let first = told.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
                 assert!(first.starts_with(&format!("HTTP/1.1{code}")), "{path} {more:?} {how}: {told}");
@@ -74,7 +74,7 @@ async fn an_early_refusal_arrives_whole_and_nothing_of_the_body_is_a_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_request_is_refused_whole_and_ends_the_connection() {
+async fn malformed_request_is_rejected_and_ends_the_connection() {
     let plane = Plane::start(&Policy::default()).await;
     let rest = NEXT.repeat(BODY / NEXT.len());
     for more in [
@@ -87,7 +87,7 @@ async fn what_is_no_request_is_refused_whole_and_ends_the_connection() {
         &format!("long: {}\r\n", "x".repeat(100_000)),
     ] {
         let bytes = format!("{}{rest}", head("/healthz", more));
-        let told = sent(plane.address, bytes.as_bytes()).await;
+        let told = send_bytes(plane.address, bytes.as_bytes()).await;
         let told = told.unwrap_or_else(|error| panic!("{more:.60?}: {error}"));
         assert!(told.starts_with("HTTP/1.1 4") && !told.contains("200 OK"), "{more:.60?}: {told}");
     }

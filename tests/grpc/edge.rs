@@ -20,7 +20,7 @@ use tonic::{Code, body::Body};
 use crate::{
     clients::tls,
     common::{
-        certificates::{Authority, der, put, shown},
+        certificates::{Authority, der, fetch_certificate, write_atomically},
         gates::policy,
         in_time, until,
         wire::{Plane, call, evaluate, pair, question},
@@ -29,9 +29,9 @@ use crate::{
 
 /// Responds with the caller, or never.
 #[derive(Debug, Clone)]
-struct Told;
+struct CallerEcho;
 
-impl Service<Request<Incoming>> for Told {
+impl Service<Request<Incoming>> for CallerEcho {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -53,7 +53,7 @@ pub(crate) async fn serve(limits: ConnectionLimits, way: &TransportSettings) -> 
     let (Address::Tcp(address) | Address::Tls(address)) = bound.address() else { unreachable!("it is a port") };
     let listener = bound.listen().expect("it is ours");
     let (end, ending) = watch::channel(false);
-    tokio::spawn(async move { ListenerContext::new(limits).serve(listener, Told, ending).await });
+    tokio::spawn(async move { ListenerContext::new(limits).serve(listener, CallerEcho, ending).await });
     (address, end)
 }
 
@@ -62,7 +62,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// The answer to a request of HTTP/1 on a connection that stays.
-pub(crate) async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, headers: &str) -> String {
+pub(crate) async fn send_request<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, headers: &str) -> String {
     let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut bytes = vec![0; 4_096];
@@ -71,7 +71,7 @@ pub(crate) async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, hea
 }
 
 /// Time until the server closes a silent connection.
-async fn closed(stream: &mut TcpStream) -> Duration {
+async fn time_until_closed(stream: &mut TcpStream) -> Duration {
     let since = Instant::now();
     let mut rest = Vec::new();
     let _ = in_time("the end", stream.read_to_end(&mut rest)).await;
@@ -150,17 +150,18 @@ async fn an_address_and_all_together_have_so_many_connections() {
         let (address, _server) = serve(limits, &TransportSettings::default()).await;
         let (mut first, mut second) = (connect(address).await, connect(address).await);
         for stream in [&mut first, &mut second] {
-            assert!(asked(stream, "").await.starts_with("HTTP/1.1 200"));
+            assert!(send_request(stream, "").await.starts_with("HTTP/1.1 200"));
         }
-        closed(&mut connect(address).await).await;
-        assert!(asked(&mut first, "").await.starts_with("HTTP/1.1 200"), "who is there stays");
+        time_until_closed(&mut connect(address).await).await;
+        assert!(send_request(&mut first, "").await.starts_with("HTTP/1.1 200"), "who is there stays");
         drop(second);
-        until("a place", async || asked(&mut connect(address).await, "").await.starts_with("HTTP/1.1 200")).await;
+        until("a place", async || send_request(&mut connect(address).await, "").await.starts_with("HTTP/1.1 200"))
+            .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_or_not_enough_is_closed() {
+async fn silent_or_incomplete_connection_is_closed() {
     let handshake = Duration::from_millis(400);
     let limits = || ConnectionLimits { handshake, ..ConnectionLimits::default() };
     let authority = Authority::new("ours");
@@ -170,11 +171,11 @@ async fn who_says_nothing_or_not_enough_is_closed() {
     for (address, said) in [(clear, ""), (clear, "PRI * HT"), (clear, "GET / HTTP/1.1\r\nhost: "), (encrypted, "")] {
         let mut stream = connect(address).await;
         stream.write_all(said.as_bytes()).await.expect("sent");
-        let took = closed(&mut stream).await;
+        let took = time_until_closed(&mut stream).await;
         assert!(took >= handshake / 2, "{said:?} was closed after {took:?}");
     }
     let mut stream = connect(clear).await;
-    assert!(asked(&mut stream, "").await.starts_with("HTTP/1.1 200"));
+    assert!(send_request(&mut stream, "").await.starts_with("HTTP/1.1 200"));
     let mut http2 = Http2::connect(clear).await;
     sleep(handshake * 2).await;
     http2.send(&request(1, "/")).await;
@@ -182,7 +183,7 @@ async fn who_says_nothing_or_not_enough_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_on_which_nothing_is_asked_is_ended_in_order_and_one_that_waits_is_not() {
+async fn idle_connection_is_closed_and_a_waiting_one_is_not() {
     let limits = ConnectionLimits {
         idle: Duration::from_millis(600),
         handshake: Duration::from_millis(100),
@@ -219,10 +220,10 @@ async fn heads_frames_streams_and_resets_are_bounded() {
     let limits = ConnectionLimits { header_bytes: 16 << 10, streams: 7, resets: 20, ..ConnectionLimits::default() };
     let (address, _server) = serve(limits, &TransportSettings::default()).await;
     let long = format!("x-long: {}\r\n", "x".repeat(20 << 10));
-    let answer = asked(&mut connect(address).await, &long).await;
+    let answer = send_request(&mut connect(address).await, &long).await;
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer:?}");
     let many = "x-many: x\r\n".repeat(101);
-    assert!(asked(&mut connect(address).await, &many).await.starts_with("HTTP/1.1 431"));
+    assert!(send_request(&mut connect(address).await, &many).await.starts_with("HTTP/1.1 431"));
 
     // A head of 24 KiB in two frames.
     let mut head = [&[0x82, 0x86, 0x84, 0x41, 1, b'x'][..], &[0, 1, b'y', 0x7f, 0x81, 0xbf, 0x01]].concat();
@@ -265,7 +266,7 @@ async fn heads_frames_streams_and_resets_are_bounded() {
     http2.send(&(0..2_000).flat_map(taken_back).collect::<Vec<u8>>()).await;
     assert_eq!(http2.goaway().await, Some(11), "ENHANCE_YOUR_CALM");
     let mut others = connect(address).await;
-    assert!(asked(&mut others, "").await.starts_with("HTTP/1.1 200"), "others are served");
+    assert!(send_request(&mut others, "").await.starts_with("HTTP/1.1 200"), "others are served");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -275,17 +276,18 @@ async fn files_that_do_not_fit_together_are_not_used() {
     let (way, folder) = tls(&pair, None, None);
     let (address, _server) = serve(ConnectionLimits::default(), &way).await;
     let other = authority.server();
-    put(folder.path(), "tls.crt", &other.certificate);
+    write_atomically(folder.path(), "tls.crt", &other.certificate);
     sleep(Duration::from_millis(2_500)).await;
-    assert_eq!(shown(address, &authority).await, der(&pair.certificate), "its key is not there yet");
-    put(folder.path(), "tls.key", "no key");
+    assert_eq!(fetch_certificate(address, &authority).await, der(&pair.certificate), "its key is not there yet");
+    write_atomically(folder.path(), "tls.key", "no key");
     sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(shown(address, &authority).await, der(&pair.certificate));
-    put(folder.path(), "tls.key", &other.key);
-    until("the new certificate", async || shown(address, &authority).await == der(&other.certificate)).await;
+    assert_eq!(fetch_certificate(address, &authority).await, der(&pair.certificate));
+    write_atomically(folder.path(), "tls.key", &other.key);
+    until("the new certificate", async || fetch_certificate(address, &authority).await == der(&other.certificate))
+        .await;
 
     let told = |certificate: &str, key: &str, ca: &str| {
-        let file = |name: &str, text: &str| put(folder.path(), name, text);
+        let file = |name: &str, text: &str| write_atomically(folder.path(), name, text);
         let client_ca = Some(file("c.ca", ca));
         let files =
             TlsFiles { certificate: file("c.crt", certificate), key: file("c.key", key), client_ca, client_crl: None };
@@ -304,7 +306,7 @@ async fn files_that_do_not_fit_together_are_not_used() {
 async fn a_stream_on_an_old_connection_says_so_and_calls_go_on() {
     let limits = ConnectionLimits { age: Some(Duration::from_secs(2)), ..ConnectionLimits::default() };
     let settings = GrpcSettings { limits, ..GrpcSettings::default() };
-    let plane = Plane::served(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
+    let plane = Plane::serve_with(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c", "look", "{}"))).await;
     let request = v1::WatchSessionRequest { session_id: "s".to_owned() };

@@ -10,7 +10,7 @@ use tonic::{Code, Request, transport::Channel};
 use tonic_types::StatusExt as _;
 
 use crate::{
-    approved::approved,
+    approved::read_approver,
     common::{
         in_time,
         wire::{Client, Plane, call, caller, evaluate, from, question, record, success},
@@ -52,7 +52,7 @@ pub(crate) fn pay(session: &str, call_id: &str, arguments: &str) -> v1::Evaluate
     v1::EvaluateRequest { caller: Some(caller), ..question(session, call(call_id, "pay", arguments)) }
 }
 
-pub(crate) async fn held(client: &mut Client, session: &str, call_id: &str) -> String {
+pub(crate) async fn open_request(client: &mut Client, session: &str, call_id: &str) -> String {
     let verdict = evaluate(client, pay(session, call_id, ASKED)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
     verdict.approval_id
@@ -67,7 +67,7 @@ pub(crate) fn edit(id: &str, by: &str, arguments: &str) -> Request<v1::ResolveAp
     )
 }
 
-fn said(by: &str, what: v1::ResolveApprovalRequest) -> Request<v1::ResolveApprovalRequest> {
+fn resolve_as(by: &str, what: v1::ResolveApprovalRequest) -> Request<v1::ResolveApprovalRequest> {
     from(by, what)
 }
 
@@ -88,10 +88,10 @@ fn is_refused(told: &v1::Verdict) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
+async fn original_call_never_runs_and_the_edited_one_runs_once() {
     let plane = plane().await;
     let (mut client, mut approvals) = (plane.client().await, approvals(&plane).await);
-    let id = held(&mut client, "s", "c1").await;
+    let id = open_request(&mut client, "s", "c1").await;
     let told = resolve(approvals.clone(), edit(&id, "eve", r#"{"to":"anna","amount":"50"}"#)).await.expect("an answer");
     assert_eq!((told.state(), told.resolved_by.as_str()), (ApprovalState::Edited, "eve"));
     assert_eq!(
@@ -130,7 +130,7 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
     }
     let ran = evaluate(&mut other, pay("s", "c6", CHOSEN)).await;
     assert_eq!(ran.decision(), Decision::Allow, "{ran:?}");
-    record(&mut other, v1::RecordRequest { caller: pay("s", "c6", "").caller, ..failed("s", "c6") }).await;
+    record(&mut other, v1::RecordRequest { caller: pay("s", "c6", "").caller, ..failure_report("s", "c6") }).await;
     let mut third = Client::new(plane.postgres_gate(&rules()).await);
     for client in [&mut client, &mut other, &mut third] {
         is_refused(&evaluate(client, pay("s", "c1", ASKED)).await);
@@ -156,7 +156,7 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
     assert_eq!(plane.postgres.number(old).await, 1);
 }
 
-pub(crate) fn failed(session: &str, call_id: &str) -> v1::RecordRequest {
+pub(crate) fn failure_report(session: &str, call_id: &str) -> v1::RecordRequest {
     let error = v1::ToolError { message: "connection refused".into(), ..Default::default() };
     v1::RecordRequest {
         status: v1::OutcomeStatus::Error.into(),
@@ -167,10 +167,10 @@ pub(crate) fn failed(session: &str, call_id: &str) -> v1::RecordRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_edited_arguments_is_said_and_nothing_is_answered() {
+async fn invalid_edit_is_reported_and_answers_nothing() {
     let plane = plane().await;
     let (mut client, mut approvals) = (plane.client().await, approvals(&plane).await);
-    let id = held(&mut client, "s", "c1").await;
+    let id = open_request(&mut client, "s", "c1").await;
     let wrong = edit(&id, "eve", r#"{"amount":"much","who":"bert"}"#);
     let status = approvals.resolve_approval(wrong).await.expect_err("it is wrong");
     assert_eq!(status.code(), Code::InvalidArgument);
@@ -200,8 +200,9 @@ async fn what_is_wrong_with_edited_arguments_is_said_and_nothing_is_answered() {
     for bad in ["no JSON", "[1]", r#"{"a":1,"a":2}"#] {
         assert_eq!(resolve(approvals.clone(), edit(&id, "eve", bad)).await, refused(invalid, "INVALID_FIELD"));
     }
-    let plain =
-        |what: v1::ResolveApprovalRequest| said("eve", v1::ResolveApprovalRequest { approval_id: id.clone(), ..what });
+    let plain = |what: v1::ResolveApprovalRequest| {
+        resolve_as("eve", v1::ResolveApprovalRequest { approval_id: id.clone(), ..what })
+    };
     let edited = || edit(&id, "eve", CHOSEN).into_inner();
     for bad in [
         v1::ResolveApprovalRequest { approve: false, ..edited() },
@@ -224,7 +225,7 @@ async fn what_is_wrong_with_edited_arguments_is_said_and_nothing_is_answered() {
     assert_eq!(told.state(), ApprovalState::Edited);
 
     // The very arguments that were asked about are a plain yes.
-    let id = held(&mut client, "s3", "c1").await;
+    let id = open_request(&mut client, "s3", "c1").await;
     let told = resolve(approvals, edit(&id, "eve", ASKED)).await.expect("an answer");
     assert_eq!((told.state(), told.edited_args_digest.as_str()), (ApprovalState::Approved, ""));
     assert_eq!(evaluate(&mut client, pay("s3", "c1", ASKED)).await.decision(), Decision::Allow);
@@ -236,7 +237,7 @@ async fn two_people_approve_the_very_same_arguments() {
     let rules = policy::compile(&POLICY.replacen("policy_engine:\n", routes, 1)).expect("a good policy");
     let plane = Plane::start(&rules).await;
     let (mut client, approvals) = (plane.client().await, approvals(&plane).await);
-    let id = held(&mut client, "s", "c1").await;
+    let id = open_request(&mut client, "s", "c1").await;
     let first = resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.expect("the first yes");
     assert_eq!((first.state(), first.approved_by.as_slice()), (ApprovalState::Pending, ["eve".to_owned()].as_slice()));
     assert_eq!(first.edited_arguments_json, CHOSEN, "the other one sees what it is to");
@@ -265,12 +266,12 @@ async fn two_people_approve_the_very_same_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_edited_yes_and_another_answer_one_is_first() {
+async fn edit_and_another_answer_at_once_have_one_winner() {
     let plane = plane().await;
     let (mut client, approvals) = (plane.client().await, approvals(&plane).await);
     for n in 0..12 {
         let session = format!("s{n}");
-        let id = held(&mut client, &session, "c1").await;
+        let id = open_request(&mut client, &session, "c1").await;
         let approve = n % 2 == 0;
         let (edited, plain) = tokio::join!(
             resolve(approvals.clone(), edit(&id, "eve", CHOSEN)),
@@ -295,10 +296,10 @@ async fn of_an_edited_yes_and_another_answer_one_is_first() {
 
 /// In every mode of the rules.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_asked_does_not_run_under_a_policy_that_only_watches_either() {
+async fn original_call_does_not_run_in_shadow_mode_either() {
     let plane = plane().await;
     let (mut client, approvals) = (plane.client().await, approvals(&plane).await);
-    let id = held(&mut client, "s", "c1").await;
+    let id = open_request(&mut client, "s", "c1").await;
     resolve(approvals, edit(&id, "eve", CHOSEN)).await.expect("an answer");
     for mode in ["policy_engine:\n  mode: shadow\n", "policy_engine:\n  rules: {same_call: {mode: 'off'}}\n"] {
         let watching = policy::compile(&POLICY.replacen("policy_engine:\n", mode, 1));
@@ -311,10 +312,10 @@ async fn what_was_asked_does_not_run_under_a_policy_that_only_watches_either() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_prompt_of_the_host_may_let_through_is_not_edited() {
+async fn call_that_a_prompt_of_the_host_may_approve_is_not_edited() {
     let text = POLICY.replace("action: hitl}", "action: hitl, approver: host}");
     let plane = Plane::start(&policy::compile(&text).expect("a good policy")).await;
-    let id = held(&mut plane.client().await, "s", "c1").await;
+    let id = open_request(&mut plane.client().await, "s", "c1").await;
     let refused = resolve(approvals(&plane).await, edit(&id, "eve", CHOSEN)).await;
     assert_eq!(refused, Err((Code::FailedPrecondition, "EDIT_REFUSED".to_owned())));
     assert_eq!(plane.postgres.number("select count(*) from session_event").await, 0);
@@ -337,7 +338,7 @@ async fn a_question_and_the_call_that_ran_instead_lead_to_each_other() {
     let (mut client, mut approvals) = (plane.client().await, approvals(&plane).await);
     // The same words in another session are another yes.
     for session in ["s", "other"] {
-        let id = held(&mut client, session, "c1").await;
+        let id = open_request(&mut client, session, "c1").await;
         assert_eq!(ran(&mut approvals, &id).await, "", "nobody has answered");
         resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.expect("an answer");
         assert_eq!(ran(&mut approvals, &id).await, "", "nothing ran yet");
@@ -348,14 +349,14 @@ async fn a_question_and_the_call_that_ran_instead_lead_to_each_other() {
         assert_eq!(chosen_by(&plane, session, &call_id).await, id);
         assert_eq!(chosen_by(&plane, session, "c1").await, "", "it never ran");
         assert_eq!(
-            approved(&plane, session, &call_id).await,
+            read_approver(&plane, session, &call_id).await,
             ("(eve)".into(), true, "tier pays: hitl; eve approved it".into())
         );
-        let (by, is_approved, _) = approved(&plane, session, "c1").await;
+        let (by, is_approved, _) = read_approver(&plane, session, "c1").await;
         assert_eq!((by.as_str(), is_approved), ("()", false));
     }
     // A plain approval ran by its own request.
-    let id = held(&mut client, "plain", "c1").await;
+    let id = open_request(&mut client, "plain", "c1").await;
     resolve(approvals.clone(), crate::people::answer(&id, "eve", true, "")).await.expect("an answer");
     assert_eq!(evaluate(&mut client, pay("plain", "c1", ASKED)).await.decision(), Decision::Allow);
     assert_eq!((ran(&mut approvals, &id).await, chosen_by(&plane, "plain", "c1").await), Default::default());
@@ -365,7 +366,7 @@ async fn a_question_and_the_call_that_ran_instead_lead_to_each_other() {
 async fn an_edited_yes_that_has_expired_lets_nothing_through() {
     let plane = plane().await;
     let (mut client, mut approvals) = (plane.client().await, approvals(&plane).await);
-    let id = held(&mut client, "s", "c1").await;
+    let id = open_request(&mut client, "s", "c1").await;
     resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.expect("an answer");
     let late = "update session_event set detail = jsonb_set(detail, '{edit,until_ms}', '1000')
                 where kind = 'answered' and detail -> 'edit' is not null";
@@ -382,6 +383,9 @@ async fn an_edited_yes_that_has_expired_lets_nothing_through() {
     assert_eq!(evaluate(&mut other, pay("s", "c2", CHOSEN)).await.decision(), Decision::Allow);
     assert_eq!(ran(&mut answers, &id).await, "", "it ran by a question of its own");
     assert_eq!(chosen_by(&plane, "s", "c2").await, "");
-    assert_eq!(approved(&plane, "s", "c2").await, ("(fay)".into(), true, "tier pays: hitl; fay approved it".into()));
+    assert_eq!(
+        read_approver(&plane, "s", "c2").await,
+        ("(fay)".into(), true, "tier pays: hitl; fay approved it".into())
+    );
     assert_eq!(ran(&mut approvals, &again.approval_id).await, "");
 }

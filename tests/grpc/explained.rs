@@ -10,7 +10,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {look: {effect: read}}
 ";
 
-async fn explained(plane: &Plane, call_id: &str) -> v1::ExplainCallResponse {
+async fn explain_call(plane: &Plane, call_id: &str) -> v1::ExplainCallResponse {
     let asked = v1::ExplainCallRequest { session_id: "s".into(), call_id: call_id.into() };
     SessionServiceClient::new(plane.channel().await).explain_call(asked).await.expect("an explanation").into_inner()
 }
@@ -29,7 +29,7 @@ async fn each_rule_says_what_it_found_or_why_it_found_nothing() {
             record(&mut client, success("s", id, "nothing")).await;
         }
     }
-    let told = explained(&plane, "c2").await;
+    let told = explain_call(&plane, "c2").await;
     assert_eq!((told.inputs_missing.as_str(), told.rules.len()), ("", RULES.len()));
     for (one, rule) in told.rules.iter().zip(RULES) {
         assert_eq!(one.rule, rule.id);
@@ -39,7 +39,7 @@ async fn each_rule_says_what_it_found_or_why_it_found_nothing() {
     let before = told.inputs.iter().find(|fact| fact.name == "before").expect("what was before");
     assert!(before.text.starts_with("c1, asked for "), "{before:?}");
     assert!(silence(&told, "budget").starts_with("nearest before it: 1 of "), "{told:?}");
-    let first = explained(&plane, "c1").await;
+    let first = explain_call(&plane, "c1").await;
     assert_eq!(silence(&first, "same_call"), "not made before in this call tree");
 
     let unknown = v1::ExplainCallRequest { session_id: "s".into(), call_id: "c3".into() };
@@ -49,19 +49,19 @@ async fn each_rule_says_what_it_found_or_why_it_found_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_made_anew_is_said() {
+async fn impossible_replay_is_reported() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c1", "look", r#"{"at":1}"#))).await;
     record(&mut client, success("s", "c1", "nothing")).await;
     evaluate(&mut client, question("s", call("c2", "look", r#"{"at":1}"#))).await;
     plane.postgres.tamper("update callgate.call set arguments = null where call_id = 'c2'").await;
-    let told = explained(&plane, "c2").await;
+    let told = explain_call(&plane, "c2").await;
     assert!(told.inputs_missing.contains("arguments are not stored") && told.inputs.is_empty(), "{told:?}");
     assert_eq!(told.rules.len(), RULES.len(), "what the policy says of the tool is known all the same");
     assert_eq!(silence(&told, "unknown_tool"), "look is declared");
     plane.postgres.tamper("update callgate.call set policy_version = 'ffffffffffffffff' where call_id = 'c2'").await;
-    let told = explained(&plane, "c2").await;
+    let told = explain_call(&plane, "c2").await;
     assert!(told.inputs_missing.contains("policy ffffffffffffffff is not stored any more"), "{told:?}");
     let [only] = &told.rules[..] else { panic!("{told:?}") };
     assert!(only.rule == "same_call" && only.finding.is_some() && only.mode.is_empty(), "{told:?}");

@@ -16,107 +16,122 @@ use crate::common::{
 const MEBI: usize = 1 << 20;
 
 /// A request that has to be refused.
-enum Bad {
+enum BadMessage {
     Evaluate(v1::EvaluateRequest),
     Batch(v1::BatchEvaluateRequest),
     Record(Box<v1::RecordRequest>),
     State(v1::GetSessionStateRequest),
 }
 
-async fn refused(client: &mut Client, bad: Bad) -> Option<Status> {
+async fn find_refusal(client: &mut Client, bad: BadMessage) -> Option<Status> {
     match bad {
-        Bad::Evaluate(request) => client.evaluate(request).await.err(),
-        Bad::Batch(request) => client.batch_evaluate(request).await.err(),
-        Bad::Record(request) => client.record(*request).await.err(),
-        Bad::State(request) => client.get_session_state(request).await.err(),
+        BadMessage::Evaluate(request) => client.evaluate(request).await.err(),
+        BadMessage::Batch(request) => client.batch_evaluate(request).await.err(),
+        BadMessage::Record(request) => client.record(*request).await.err(),
+        BadMessage::State(request) => client.get_session_state(request).await.err(),
     }
 }
 
-fn asked(change: impl FnOnce(&mut v1::Caller, &mut v1::ToolCall)) -> Bad {
+fn bad_evaluate(change: impl FnOnce(&mut v1::Caller, &mut v1::ToolCall)) -> BadMessage {
     let (mut caller, mut call) = (caller("s"), call("new", "look", "{}"));
     change(&mut caller, &mut call);
-    Bad::Evaluate(v1::EvaluateRequest { caller: Some(caller), call: Some(call), ..Default::default() })
+    BadMessage::Evaluate(v1::EvaluateRequest { caller: Some(caller), call: Some(call), ..Default::default() })
 }
 
-fn with_arguments(text: &str) -> Bad {
-    asked(|_, call| call.arguments_json = text.to_owned())
+fn with_arguments(text: &str) -> BadMessage {
+    bad_evaluate(|_, call| call.arguments_json = text.to_owned())
 }
 
-fn batch(ids: impl IntoIterator<Item = String>) -> Bad {
+fn batch(ids: impl IntoIterator<Item = String>) -> BadMessage {
     let calls = ids.into_iter().map(|id| call(&id, "look", "{}")).collect();
-    Bad::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, ..Default::default() })
+    BadMessage::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, ..Default::default() })
 }
 
 /// A report on the one call that is open, and so would be stored if it were sound.
-fn told(status: OutcomeStatus, change: impl FnOnce(&mut v1::RecordRequest)) -> Bad {
+fn bad_report(status: OutcomeStatus, change: impl FnOnce(&mut v1::RecordRequest)) -> BadMessage {
     let mut request = outcome("s", "open", status);
     change(&mut request);
-    Bad::Record(Box::new(request))
+    BadMessage::Record(Box::new(request))
 }
 
-fn failed(change: impl FnOnce(&mut v1::ToolError)) -> Bad {
+fn bad_error_report(change: impl FnOnce(&mut v1::ToolError)) -> BadMessage {
     let mut error = v1::ToolError { message: "broken".into(), ..Default::default() };
     change(&mut error);
-    told(OutcomeStatus::Error, |request| request.error = Some(error))
+    bad_report(OutcomeStatus::Error, |request| request.error = Some(error))
 }
 
 /// Levels of objects and arrays, one within the other.
-fn nested(levels: usize) -> String {
+fn nested_json(levels: usize) -> String {
     format!(r#"{{"a":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
 }
 
 /// An object of exactly that many bytes.
-fn sized(bytes: usize) -> String {
+fn object_of_size(bytes: usize) -> String {
     format!(r#"{{"a":"{}"}}"#, "x".repeat(bytes - 8))
 }
 
-fn bad_outcomes() -> Vec<(&'static str, Bad)> {
-    let unstarted = |status| told(status, |request| request.not_started = true);
+fn bad_outcomes() -> Vec<(&'static str, BadMessage)> {
+    let unstarted = |status| bad_report(status, |request| request.not_started = true);
     vec![("not_started", unstarted(OutcomeStatus::Success)), ("not_started", unstarted(OutcomeStatus::Unknown))]
 }
 
-fn bad_names() -> Vec<(&'static str, Bad)> {
+fn bad_names() -> Vec<(&'static str, BadMessage)> {
     let long = || "n".repeat(201);
     vec![
-        ("caller", Bad::Evaluate(v1::EvaluateRequest { caller: None, ..question("s", call("new", "look", "{}")) })),
-        ("call", Bad::Evaluate(v1::EvaluateRequest { call: None, ..question("s", call("new", "look", "{}")) })),
-        ("caller.session_id", asked(|caller, _| caller.session_id.clear())),
-        ("caller.session_id", asked(|caller, _| caller.session_id = long())),
-        ("caller.session_id", asked(|caller, _| caller.session_id = "a\0b".into())),
-        ("caller.session_id", asked(|caller, _| caller.session_id = "é".repeat(101))),
-        ("caller.parent_session_id", asked(|caller, _| caller.parent_session_id = long())),
-        ("caller.parent_session_id", asked(|caller, _| caller.parent_session_id = "s".into())),
-        ("caller.run_id", asked(|caller, _| caller.run_id = long())),
-        ("caller.agent_id", asked(|caller, _| caller.agent_id = "a\nb".into())),
-        ("caller.user_id", asked(|caller, _| caller.user_id = long())),
-        ("caller.host", asked(|caller, _| caller.host = "a\nb".into())),
-        ("call.call_id", asked(|_, call| call.call_id.clear())),
-        ("call.call_id", asked(|_, call| call.call_id = long())),
-        ("call.tool", asked(|_, call| call.tool.clear())),
-        ("call.tool", asked(|_, call| call.tool = long())),
-        ("call.justification", asked(|_, call| call.justification = "j".repeat(2_001))),
-        ("call.justification_parameter", asked(|_, call| call.justification_parameter = "a\nb".into())),
-        ("call.repeat_parameter", asked(|_, call| call.repeat_parameter = long())),
-        ("call.cost_estimate_micros", asked(|_, call| call.cost_estimate_micros = Some(u64::MAX))),
+        (
+            "caller",
+            BadMessage::Evaluate(v1::EvaluateRequest { caller: None, ..question("s", call("new", "look", "{}")) }),
+        ),
+        ("call", BadMessage::Evaluate(v1::EvaluateRequest { call: None, ..question("s", call("new", "look", "{}")) })),
+        ("caller.session_id", bad_evaluate(|caller, _| caller.session_id.clear())),
+        ("caller.session_id", bad_evaluate(|caller, _| caller.session_id = long())),
+        ("caller.session_id", bad_evaluate(|caller, _| caller.session_id = "a\0b".into())),
+        ("caller.session_id", bad_evaluate(|caller, _| caller.session_id = "é".repeat(101))),
+        ("caller.parent_session_id", bad_evaluate(|caller, _| caller.parent_session_id = long())),
+        ("caller.parent_session_id", bad_evaluate(|caller, _| caller.parent_session_id = "s".into())),
+        ("caller.run_id", bad_evaluate(|caller, _| caller.run_id = long())),
+        ("caller.agent_id", bad_evaluate(|caller, _| caller.agent_id = "a\nb".into())),
+        ("caller.user_id", bad_evaluate(|caller, _| caller.user_id = long())),
+        ("caller.host", bad_evaluate(|caller, _| caller.host = "a\nb".into())),
+        ("call.call_id", bad_evaluate(|_, call| call.call_id.clear())),
+        ("call.call_id", bad_evaluate(|_, call| call.call_id = long())),
+        ("call.tool", bad_evaluate(|_, call| call.tool.clear())),
+        ("call.tool", bad_evaluate(|_, call| call.tool = long())),
+        ("call.justification", bad_evaluate(|_, call| call.justification = "j".repeat(2_001))),
+        ("call.justification_parameter", bad_evaluate(|_, call| call.justification_parameter = "a\nb".into())),
+        ("call.repeat_parameter", bad_evaluate(|_, call| call.repeat_parameter = long())),
+        ("call.cost_estimate_micros", bad_evaluate(|_, call| call.cost_estimate_micros = Some(u64::MAX))),
         ("calls", batch([])),
         ("calls", batch((0..65).map(|n| format!("new{n}")))),
         ("calls[1].call_id", batch(["new".to_owned(), "new".to_owned()])),
         ("calls[2].call_id", batch(["new1".to_owned(), "new2".to_owned(), String::new()])),
         (
             "session_id",
-            Bad::State(v1::GetSessionStateRequest { session_id: String::new(), last_calls: 0, summary_tokens: 0 }),
+            BadMessage::State(v1::GetSessionStateRequest {
+                session_id: String::new(),
+                last_calls: 0,
+                summary_tokens: 0,
+            }),
         ),
         (
             "last_calls",
-            Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 65, summary_tokens: 0 }),
+            BadMessage::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 65, summary_tokens: 0 }),
         ),
         (
             "summary_tokens",
-            Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 0, summary_tokens: 299 }),
+            BadMessage::State(v1::GetSessionStateRequest {
+                session_id: "s".into(),
+                last_calls: 0,
+                summary_tokens: 299,
+            }),
         ),
         (
             "summary_tokens",
-            Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 0, summary_tokens: 8001 }),
+            BadMessage::State(v1::GetSessionStateRequest {
+                session_id: "s".into(),
+                last_calls: 0,
+                summary_tokens: 8001,
+            }),
         ),
     ]
 }
@@ -136,7 +151,7 @@ fn unreadable() -> Vec<String> {
         r#"{"a\u0000":1}"#.to_owned(),
         r#"{"a":"\ud800"}"#.to_owned(),
         r#"{"a":"\udc00\ud800"}"#.to_owned(),
-        nested(65),
+        nested_json(65),
         format!(r#"{{"a":{}"#, "[".repeat(100_000)),
         "[]".to_owned(),
         "null".to_owned(),
@@ -145,52 +160,52 @@ fn unreadable() -> Vec<String> {
     ]
 }
 
-fn bad_reports() -> Vec<(&'static str, Bad)> {
+fn bad_reports() -> Vec<(&'static str, BadMessage)> {
     use OutcomeStatus::{Error, Running, Success, Unspecified};
-    let observed = call("new", "look", &sized(MEBI + 1));
+    let observed = call("new", "look", &object_of_size(MEBI + 1));
     vec![
-        ("caller", told(Success, |request| request.caller = None)),
-        ("call_id", told(Success, |request| request.call_id.clear())),
-        ("status", told(Unspecified, |_| {})),
-        ("status", told(Success, |request| request.status = 99)),
-        ("status", told(Success, |request| request.status = -1)),
-        ("result", told(Success, |request| request.result = Some("r".repeat(MEBI + 1)))),
-        ("result", told(Running, |request| request.result = Some("half".into()))),
-        ("call.witness", asked(|_, call| call.witness = "w".repeat(257))),
-        ("witness_after", told(Success, |request| request.witness_after = "w".repeat(257))),
-        ("result_digest", told(Success, |request| request.result_digest = "d".repeat(201))),
-        ("result_bytes", told(Success, |request| request.result_bytes = Some(u64::MAX))),
-        ("total_matches", told(Success, |request| request.total_matches = Some(u64::MAX))),
-        ("progress", told(Running, |request| request.progress = "p".repeat(2_001))),
-        ("duration", told(Success, |request| request.duration = Some(duration(u64::MAX)))),
+        ("caller", bad_report(Success, |request| request.caller = None)),
+        ("call_id", bad_report(Success, |request| request.call_id.clear())),
+        ("status", bad_report(Unspecified, |_| {})),
+        ("status", bad_report(Success, |request| request.status = 99)),
+        ("status", bad_report(Success, |request| request.status = -1)),
+        ("result", bad_report(Success, |request| request.result = Some("r".repeat(MEBI + 1)))),
+        ("result", bad_report(Running, |request| request.result = Some("half".into()))),
+        ("call.witness", bad_evaluate(|_, call| call.witness = "w".repeat(257))),
+        ("witness_after", bad_report(Success, |request| request.witness_after = "w".repeat(257))),
+        ("result_digest", bad_report(Success, |request| request.result_digest = "d".repeat(201))),
+        ("result_bytes", bad_report(Success, |request| request.result_bytes = Some(u64::MAX))),
+        ("total_matches", bad_report(Success, |request| request.total_matches = Some(u64::MAX))),
+        ("progress", bad_report(Running, |request| request.progress = "p".repeat(2_001))),
+        ("duration", bad_report(Success, |request| request.duration = Some(duration(u64::MAX)))),
         (
             "usage.input_tokens",
-            told(Success, |request| {
+            bad_report(Success, |request| {
                 request.usage = Some(v1::Usage { input_tokens: u64::MAX, ..Default::default() });
             }),
         ),
-        ("error", told(Error, |_| {})),
-        ("error", told(Success, |request| request.error = Some(v1::ToolError::default()))),
-        ("error.http_status", failed(|error| error.http_status = Some(99))),
-        ("error.http_status", failed(|error| error.http_status = Some(600))),
-        ("error.grpc_status", failed(|error| error.grpc_status = Some(0))),
-        ("error.grpc_status", failed(|error| error.grpc_status = Some(17))),
-        ("error.message", failed(|error| error.message = "m".repeat((64 << 10) + 1))),
-        ("error.type", failed(|error| error.r#type = "t".repeat(201))),
-        ("error.provider_code", failed(|error| error.provider_code = "c".repeat(201))),
+        ("error", bad_report(Error, |_| {})),
+        ("error", bad_report(Success, |request| request.error = Some(v1::ToolError::default()))),
+        ("error.http_status", bad_error_report(|error| error.http_status = Some(99))),
+        ("error.http_status", bad_error_report(|error| error.http_status = Some(600))),
+        ("error.grpc_status", bad_error_report(|error| error.grpc_status = Some(0))),
+        ("error.grpc_status", bad_error_report(|error| error.grpc_status = Some(17))),
+        ("error.message", bad_error_report(|error| error.message = "m".repeat((64 << 10) + 1))),
+        ("error.type", bad_error_report(|error| error.r#type = "t".repeat(201))),
+        ("error.provider_code", bad_error_report(|error| error.provider_code = "c".repeat(201))),
         (
             "error.retry_after",
-            failed(|error| error.retry_after = Some(prost_types::Duration { seconds: -1, nanos: 0 })),
+            bad_error_report(|error| error.retry_after = Some(prost_types::Duration { seconds: -1, nanos: 0 })),
         ),
         (
             "max_wait",
-            Bad::Evaluate(v1::EvaluateRequest {
+            BadMessage::Evaluate(v1::EvaluateRequest {
                 max_wait: Some(duration(60_001)),
                 ..question("s", call("new", "look", "{}"))
             }),
         ),
-        ("observed_call.arguments_json", told(Success, |request| request.observed_call = Some(observed))),
-        ("call.arguments_json", with_arguments(&sized(MEBI + 1))),
+        ("observed_call.arguments_json", bad_report(Success, |request| request.observed_call = Some(observed))),
+        ("call.arguments_json", with_arguments(&object_of_size(MEBI + 1))),
     ]
 }
 
@@ -202,7 +217,7 @@ async fn malformed_fields_are_named_and_nothing_is_stored() {
     let rows = plane.row_count().await;
     let cases = bad_names().into_iter().chain(bad_reports()).chain(bad_outcomes());
     for (i, (field, bad)) in cases.enumerate() {
-        let status = in_time("an answer", Box::pin(refused(&mut client, bad))).await;
+        let status = in_time("an answer", Box::pin(find_refusal(&mut client, bad))).await;
         let status = status.unwrap_or_else(|| panic!("case {i}: a bad {field} was accepted"));
         assert_eq!(pair(&status), (Code::InvalidArgument, "INVALID_FIELD".to_owned()), "case {i}: {status:?}");
         let request = status.get_details_bad_request().expect("a BadRequest");
@@ -217,11 +232,11 @@ async fn malformed_fields_are_named_and_nothing_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_just_fits_is_accepted_and_kept_whole() {
+async fn field_at_its_limit_is_stored_whole() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut client = plane.client().await;
     let name = |c: &str| c.repeat(200 / c.len());
-    for (n, arguments) in [nested(64), sized(MEBI), String::new()].iter().enumerate() {
+    for (n, arguments) in [nested_json(64), object_of_size(MEBI), String::new()].iter().enumerate() {
         let caller = v1::Caller {
             phase: String::new(),
             session_id: name("é"),
@@ -251,7 +266,7 @@ async fn what_just_fits_is_accepted_and_kept_whole() {
 
 /// The model's mistakes are verdicts with a text for it, rows and steps; what no row can hold is stored as its symbol.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_model_wrote_wrongly_is_told_to_it_and_stored() {
+async fn malformed_arguments_are_reported_to_the_model_and_stored() {
     let plane = Plane::start(&policy(&["schema"])).await;
     let mut client = plane.client().await;
     for (i, text) in unreadable().iter().enumerate() {

@@ -18,7 +18,7 @@ use crate::{
         wire::{Client, Plane, call, caller, evaluate, from, outcome, question, record, success},
     },
     credentials::{bearer, token, who},
-    people::{answer, held, resolve},
+    people::{answer, open_request, resolve},
 };
 
 /// Five calls per tree; reads, a refused write, and one that needs approval.
@@ -42,7 +42,7 @@ async fn now(fleets: &mut Fleets) -> v1::Fleet {
 }
 
 /// One call of this fleet, with its verdict.
-async fn asked(client: &mut Client, session: &str, call_id: &str, tool: &str, n: u32) -> Decision {
+async fn evaluate_call(client: &mut Client, session: &str, call_id: &str, tool: &str, n: u32) -> Decision {
     let call = call(call_id, tool, &format!(r#"{{"id":{n}}}"#));
     let caller = v1::Caller { agent_id: "robot".into(), ..caller(session) };
     evaluate(client, v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }).await.decision()
@@ -51,31 +51,31 @@ async fn asked(client: &mut Client, session: &str, call_id: &str, tool: &str, n:
 /// Two reads, one with a reported cost, each repeated; a denial, twice; an approval request; a running call; a session
 /// with an exhausted budget, and one near its limit; a failing tool. Returns the approval request.
 pub(crate) async fn story(client: &mut Client) -> String {
-    assert_eq!(asked(client, "one", "c1", "get_order", 1).await, Decision::Allow);
+    assert_eq!(evaluate_call(client, "one", "c1", "get_order", 1).await, Decision::Allow);
     let usage = v1::Usage { input_tokens: 900, output_tokens: 100, cost_micros: 20_000, ..Default::default() };
     record(client, v1::RecordRequest { usage: Some(usage), ..success("one", "c1", r#"{"state":"sent"}"#) }).await;
-    assert_eq!(asked(client, "one", "c2", "get_order", 2).await, Decision::Allow);
+    assert_eq!(evaluate_call(client, "one", "c2", "get_order", 2).await, Decision::Allow);
     record(client, success("one", "c2", r#"{"state":"new"}"#)).await;
-    assert_eq!(asked(client, "one", "c3", "get_order", 1).await, Decision::Reuse);
-    assert_eq!(asked(client, "one", "c4", "get_order", 2).await, Decision::Reuse);
+    assert_eq!(evaluate_call(client, "one", "c3", "get_order", 1).await, Decision::Reuse);
+    assert_eq!(evaluate_call(client, "one", "c4", "get_order", 2).await, Decision::Reuse);
     for _ in 0..2 {
-        assert_eq!(asked(client, "one", "c5", "drop_all", 1).await, Decision::Deny);
+        assert_eq!(evaluate_call(client, "one", "c5", "drop_all", 1).await, Decision::Deny);
     }
-    assert_eq!(asked(client, "one", "c6", "get_order", 3).await, Decision::Allow, "it runs on");
+    assert_eq!(evaluate_call(client, "one", "c6", "get_order", 3).await, Decision::Allow, "it runs on");
     for n in 0..5 {
         let id = format!("c{n}");
-        assert_eq!(asked(client, "two", &id, "get_order", n).await, Decision::Allow);
+        assert_eq!(evaluate_call(client, "two", &id, "get_order", n).await, Decision::Allow);
         record(client, success("two", &id, &format!(r#"{{"state":{n}}}"#))).await;
     }
-    assert_eq!(asked(client, "two", "c5", "get_order", 5).await, Decision::Stop);
+    assert_eq!(evaluate_call(client, "two", "c5", "get_order", 5).await, Decision::Stop);
     for n in 0..4 {
         let (id, session) = (format!("c{n}"), "three");
-        assert_eq!(asked(client, session, &id, &format!("send_{n}"), n).await, Decision::Allow);
+        assert_eq!(evaluate_call(client, session, &id, &format!("send_{n}"), n).await, Decision::Allow);
         let error = v1::ToolError { message: "the mail is full".into(), ..Default::default() };
         let failed = v1::RecordRequest { error: Some(error), ..outcome(session, &id, OutcomeStatus::Error) };
         record(client, failed).await;
     }
-    held(client, "four", "d1", r#"{"id":7}"#).await
+    open_request(client, "four", "d1", r#"{"id":7}"#).await
 }
 
 fn counts(counts: &[v1::DecisionCount]) -> Vec<(Decision, u64)> {
@@ -83,7 +83,7 @@ fn counts(counts: &[v1::DecisionCount]) -> Vec<(Decision, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happened_is_what_is_told() {
+async fn fleet_figures_equal_the_events() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
     let asked = story(&mut client).await;
@@ -128,12 +128,12 @@ async fn what_happened_is_what_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_unknown_is_not_told_as_nothing() {
+async fn unknown_figure_is_not_zero() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
-    assert_eq!(asked(&mut client, "one", "c1", "get_order", 1).await, Decision::Allow);
+    assert_eq!(evaluate_call(&mut client, "one", "c1", "get_order", 1).await, Decision::Allow);
     record(&mut client, success("one", "c1", r#"{"state":"sent"}"#)).await;
-    assert_eq!(asked(&mut client, "one", "c2", "get_order", 1).await, Decision::Reuse);
+    assert_eq!(evaluate_call(&mut client, "one", "c2", "get_order", 1).await, Decision::Reuse);
     let saved = now(&mut Fleets::new(plane.channel().await)).await.saved.expect("savings");
     assert_eq!((saved.reused_calls, saved.priced_calls, saved.cost_micros, saved.tokens), (1, 0, None, None));
 }
@@ -146,7 +146,7 @@ async fn a_tool_that_fails_for_all_is_told_of_until_it_works() {
     // A further one would be told to wait.
     for n in 0..3 {
         let session = format!("s{n}");
-        assert_eq!(asked(&mut client, &session, "c1", "get_order", n).await, Decision::Allow);
+        assert_eq!(evaluate_call(&mut client, &session, "c1", "get_order", n).await, Decision::Allow);
         let failed = v1::RecordRequest { error: Some(error(n)), ..outcome(&session, "c1", OutcomeStatus::Error) };
         record(&mut client, failed).await;
     }
@@ -256,7 +256,7 @@ async fn the_hour_is_told_from_what_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_row_tells_is_told_by_whoever_saw_it() {
+async fn in_memory_figures_come_from_each_replica() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
     story(&mut client).await;
@@ -266,7 +266,7 @@ async fn what_no_row_tells_is_told_by_whoever_saw_it() {
         retry_after: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
         ..Default::default()
     };
-    assert_eq!(asked(&mut client, "five", "c1", "ship", 1).await, Decision::Allow);
+    assert_eq!(evaluate_call(&mut client, "five", "c1", "ship", 1).await, Decision::Allow);
     record(&mut client, v1::RecordRequest { error: Some(limited), ..outcome("five", "c1", OutcomeStatus::Error) })
         .await;
     plane.gate.decisions.share_health().await.expect("told");

@@ -19,13 +19,13 @@ async fn two(policy: &str) -> (Plane, Client, Client) {
     (plane, one, other)
 }
 
-async fn asked(client: &mut Client, session: &str, id: &str, arguments: &str) -> v1::Verdict {
+async fn evaluate_call(client: &mut Client, session: &str, id: &str, arguments: &str) -> v1::Verdict {
     evaluate(client, question(session, call(id, "create_document", arguments))).await
 }
 
 /// Asks, and reports a document of that number.
-async fn made(client: &mut Client, session: &str, id: &str, number: u32) -> v1::Verdict {
-    let verdict = asked(client, session, id, REPORT).await;
+async fn create_document(client: &mut Client, session: &str, id: &str, number: u32) -> v1::Verdict {
+    let verdict = evaluate_call(client, session, id, REPORT).await;
     record(client, success(session, id, &format!(r#"{{"id":"doc_{number}"}}"#))).await;
     verdict
 }
@@ -45,20 +45,20 @@ async fn one_call_id_is_one_call_however_often_it_is_asked_for() {
     let (plane, mut one, mut other) = two(POLICY).await;
     for at_the_first in [true, false, true, true] {
         let client = if at_the_first { &mut one } else { &mut other };
-        let verdict = asked(client, "s", "c1", REPORT).await;
+        let verdict = evaluate_call(client, "s", "c1", REPORT).await;
         let attempt = verdict.permit.as_ref().map(|permit| permit.attempt);
         assert_eq!((verdict.decision(), attempt), (Decision::Allow, Some(1)));
     }
     assert_eq!(plane.postgres.number("select count(*) from call").await, 1);
     record(&mut one, success("s", "c1", r#"{"id":"doc_1"}"#)).await;
-    let next = asked(&mut other, "s", "c2", REPORT).await;
+    let next = evaluate_call(&mut other, "s", "c2", REPORT).await;
     assert_eq!((next.decision(), next.findings.len()), (Decision::Allow, 0), "the second of its kind");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn creates_count_over_the_call_tree_and_reads_are_reused_in_one_context() {
     let (_plane, mut one, mut other) = two(POLICY).await;
-    made(&mut one, "s", "c1", 1).await;
+    create_document(&mut one, "s", "c1", 1).await;
     let below = |id: &str, tool: &str, arguments: &str| {
         let caller = v1::Caller { parent_session_id: "s".to_owned(), ..caller("below") };
         v1::EvaluateRequest { caller: Some(caller), ..question("below", call(id, tool, arguments)) }
@@ -67,7 +67,7 @@ async fn creates_count_over_the_call_tree_and_reads_are_reused_in_one_context() 
         assert_eq!(evaluate(&mut other, below(id, "create_document", REPORT)).await.decision(), Decision::Allow);
         record(&mut other, success("below", id, &format!(r#"{{"id":"doc_{number}"}}"#))).await;
     }
-    made(&mut one, "s", "c2", 4).await;
+    create_document(&mut one, "s", "c2", 4).await;
     let fifth = evaluate(&mut other, below("b3", "create_document", REPORT)).await;
     assert_eq!((fifth.decision(), fifth.reason.as_str()), (Decision::Deny, "repeated_success"));
     assert!(fifth.tool_result_json.contains("doc_1, doc_2, doc_3 and doc_4"), "{}", fifth.tool_result_json);
@@ -82,7 +82,7 @@ async fn creates_count_over_the_call_tree_and_reads_are_reused_in_one_context() 
 async fn another_run_ends_reuse_and_rows_and_a_compaction_ends_reuse() {
     let (plane, mut one, mut other) = two(POLICY).await;
     for number in 1..5 {
-        made(&mut one, "s", &format!("c{number}"), number).await;
+        create_document(&mut one, "s", &format!("c{number}"), number).await;
     }
     let look = |id: &str, run: &str| {
         let caller = v1::Caller { run_id: run.to_owned(), ..caller("s") };
@@ -103,7 +103,7 @@ async fn another_run_ends_reuse_and_rows_and_a_compaction_ends_reuse() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_only_recorded_or_asked_for_a_trial_consumes_nothing() {
+async fn shadow_call_or_dry_run_consumes_nothing() {
     let shadow = "policy_engine: {unknown_tools: allow, rules: {same_success: {mode: shadow}}}";
     let (plane, mut one, mut other) = two(shadow).await;
     for number in 1..7 {
@@ -112,7 +112,7 @@ async fn what_is_only_recorded_or_asked_for_a_trial_consumes_nothing() {
             ..question("s", call(&format!("d{number}"), "create_document", REPORT))
         };
         evaluate(&mut other, dry).await;
-        assert_eq!(made(&mut one, "s", &format!("c{number}"), number).await.decision(), Decision::Allow);
+        assert_eq!(create_document(&mut one, "s", &format!("c{number}"), number).await.decision(), Decision::Allow);
     }
     assert_eq!(plane.postgres.number("select count(*) from call").await, 6);
     let found = "select count(*) from findings where rule = 'same_success' and decision = 'DENY' and not enforced";

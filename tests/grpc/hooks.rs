@@ -24,7 +24,7 @@ async fn plane() -> Plane {
     Plane::start(&policy::compile(POLICY).expect("a policy")).await
 }
 
-async fn told(plane: &Plane, query: &str, headers: &[(&str, &str)], body: impl Into<bytes::Bytes>) -> Value {
+async fn post_event(plane: &Plane, query: &str, headers: &[(&str, &str)], body: impl Into<bytes::Bytes>) -> Value {
     let (code, head, body) = post(plane.address, &format!("{PATH}{query}"), headers, body).await;
     assert_eq!(code, StatusCode::OK);
     assert_eq!(head["content-type"], "application/json");
@@ -44,7 +44,7 @@ fn mail(event_name: &str, id: &str, more: Value) -> String {
 }
 
 /// Why the tool must not run, if it must not.
-fn denied(heard: &Value) -> Option<&str> {
+fn denial_reason(heard: &Value) -> Option<&str> {
     let heard = &heard["hookSpecificOutput"];
     (heard["permissionDecision"] == "deny").then(|| heard["permissionDecisionReason"].as_str().expect("a reason"))
 }
@@ -52,11 +52,11 @@ fn denied(heard: &Value) -> Option<&str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mail_is_sent_once_and_the_summary_comes_with_the_next_call() {
     let plane = plane().await;
-    let tell = async |body: String| told(&plane, "", &[JSON], body).await;
+    let tell = async |body: String| post_event(&plane, "", &[JSON], body).await;
     assert_eq!(tell(mail("PreToolUse", "t1", json!({}))).await, json!({}));
     assert_eq!(tell(mail("PostToolUse", "t1", json!({"tool_response": "sent as 7"}))).await, json!({}));
     let heard = tell(mail("PreToolUse", "t2", json!({}))).await;
-    let why = denied(&heard).expect("refused");
+    let why = denial_reason(&heard).expect("refused");
     assert!(why.contains("previous_result:\nsent as 7"), "{why}");
 
     // There is no SessionStart, so the next call carries the summary.
@@ -71,7 +71,7 @@ async fn a_mail_is_sent_once_and_the_summary_comes_with_the_next_call() {
     assert_eq!(tell(event("PostToolUse", response)).await, json!({}), "told once");
 
     assert_eq!(tell(event("Stop", json!({}))).await, json!({}));
-    let granted = told(
+    let granted = post_event(
         &plane,
         "?grant&agent=desk",
         &[JSON],
@@ -89,7 +89,7 @@ async fn a_mail_is_sent_once_and_the_summary_comes_with_the_next_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_answered_is_denied_by_json() {
+async fn unanswerable_event_is_denied_by_json() {
     let plane = plane().await;
     let call = || mail("PreToolUse", "t1", json!({}));
     for (headers, body) in [
@@ -100,18 +100,18 @@ async fn what_cannot_be_answered_is_denied_by_json() {
         (&[JSON], "x".repeat((4 << 20) + 1)),
         (&[("content-type", "text/plain")], call()),
     ] {
-        let heard = told(&plane, "", headers, body).await;
-        assert!(denied(&heard).is_some_and(|why| why.contains("must not run")), "{heard}");
+        let heard = post_event(&plane, "", headers, body).await;
+        assert!(denial_reason(&heard).is_some_and(|why| why.contains("must not run")), "{heard}");
     }
-    assert_eq!(told(&plane, "", &[JSON], event("TeammateIdle", json!({}))).await, json!({}));
+    assert_eq!(post_event(&plane, "", &[JSON], event("TeammateIdle", json!({}))).await, json!({}));
     // A finished call is not delayed; the user is informed.
     let after = mail("PostToolUse", "t1", json!({"tool_response": "sent", "tool_name": "x".repeat(300)}));
-    let heard = told(&plane, "", &[JSON], after).await;
+    let heard = post_event(&plane, "", &[JSON], after).await;
     assert!(heard["systemMessage"].as_str().is_some_and(|text| text.contains("was not recorded")), "{heard}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_ask_is_denied_by_json_and_an_agent_is_who_its_credential_says() {
+async fn unauthorized_hook_is_denied_by_json_and_the_credential_names_the_agent() {
     let plane = Plane::start(&Policy::default()).await;
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let (reader, _) = token(&plane.gate, who("eve", &[Role::Analyst])).await;
@@ -125,8 +125,8 @@ async fn who_may_not_ask_is_denied_by_json_and_an_agent_is_who_its_credential_sa
         // The agent named in the hook is ignored.
         let call = json!({"tool_name": "look", "tool_use_id": "t", "tool_input": {}, "session_id": session,
                           "agent_name": "desk-1"});
-        let heard = told(&plane, query, &headers, event("PreToolUse", call)).await;
-        denied(&heard).map(str::to_owned)
+        let heard = post_event(&plane, query, &headers, event("PreToolUse", call)).await;
+        denial_reason(&heard).map(str::to_owned)
     };
     assert_eq!(tell("", Some(&agent), "s1").await, None);
     for (query, token) in [("", None), ("", Some("cg_agent_wrong")), ("", Some(reader.as_str()))] {

@@ -24,7 +24,7 @@ const BROKEN: &str = "500 Internal Server Error";
 /// Agents that call at a time.
 const AGENTS: usize = 66;
 
-fn failed(session: &str, call_id: &str) -> v1::RecordRequest {
+fn failure_report(session: &str, call_id: &str) -> v1::RecordRequest {
     let error = v1::ToolError { http_status: Some(500), message: BROKEN.to_owned(), ..v1::ToolError::default() };
     v1::RecordRequest { error: Some(error), ..outcome(session, call_id, OutcomeStatus::Error) }
 }
@@ -33,7 +33,7 @@ fn failed(session: &str, call_id: &str) -> v1::RecordRequest {
 async fn fail(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> v1::Advice {
     let verdict = evaluate(client, question(session, call(call_id, "get_quote", arguments))).await;
     assert_eq!(verdict.decision(), Decision::Allow, "{session} {call_id}: {verdict:?}");
-    record(client, failed(session, call_id)).await.advice.expect("advice")
+    record(client, failure_report(session, call_id)).await.advice.expect("advice")
 }
 
 /// Agents of one round: each fails once, waits as advised, and retries if advised; `heals` is the result. Returns the
@@ -136,7 +136,7 @@ async fn profiles_and_quality_are_told_to_people() {
         for (n, arguments) in [r#"{"item":1}"#, r#"{"item":2}"#].into_iter().enumerate() {
             let (session, id) = (format!("{tool}-{n}"), format!("c{n}"));
             evaluate(&mut client, question(&session, call(&id, tool, arguments))).await;
-            record(&mut client, failed(&session, &id)).await;
+            record(&mut client, failure_report(&session, &id)).await;
             evaluate(&mut client, question(&session, call("corrected", tool, r#"{"item":"three"}"#))).await;
             record(&mut client, success(&session, "corrected", "12")).await;
         }

@@ -13,12 +13,13 @@ use tonic_types::StatusExt as _;
 use crate::{
     common::{
         all,
-        books::{gapless, good},
         gates::policy,
-        in_time, until,
+        in_time,
+        invariants::{gapless, good},
+        until,
         wire::{Client, Plane, call, evaluate, pair, question, record, success},
     },
-    connect::{Line, asked, error, verdict},
+    connect::{ClientStream, error, tag_request, verdict},
 };
 
 const SESSIONS: u64 = 16;
@@ -47,14 +48,14 @@ async fn stop_writing(plane: &Plane) -> PgConnection {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
+async fn late_request_is_shed_at_once_and_reports_go_first() {
     const ASKED: u64 = 2_000;
     let plane = warm().await;
     let client = plane.client().await;
-    let mut lines = [Line::open(client.clone()).await, Line::open(client.clone()).await];
+    let mut lines = [ClientStream::open(client.clone()).await, ClientStream::open(client.clone()).await];
     let mut locked = stop_writing(&plane).await;
     for (line, half) in lines.iter().zip([0..ASKED / 2, ASKED / 2..ASKED]) {
-        line.send(half.map(|n| asked(n, ask(n)))).await;
+        line.send(half.map(|n| tag_request(n, ask(n)))).await;
     }
     // Nothing is written, so at most one batch is judged: all others are shed, long before it continues.
     let mut told = Vec::new();
@@ -105,9 +106,9 @@ async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
     let plane = warm().await;
-    let mut line = Line::open(plane.client().await).await;
+    let mut line = ClientStream::open(plane.client().await).await;
     let mut locked = stop_writing(&plane).await;
-    line.send((0..1_024).map(|n| asked(n, ask(n)))).await;
+    line.send((0..1_024).map(|n| tag_request(n, ask(n)))).await;
     // After the first shed request there is no slot until a write.
     let turned_away = in_time("one to be turned away", line.frame()).await.expect("answers").expect("open");
     assert!(turned_away.iter().all(|one| !matches!(one.answer, Some(Answer::Evaluate(_)))), "nothing is written");

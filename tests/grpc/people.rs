@@ -43,7 +43,7 @@ pub(crate) fn delete(session: &str, call_id: &str, arguments: &str) -> v1::Evalu
     v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }
 }
 
-pub(crate) async fn held(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> String {
+pub(crate) async fn open_request(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> String {
     let verdict = evaluate(client, delete(session, call_id, arguments)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
     assert!(verdict.approval_expire_time.is_some());
@@ -69,7 +69,7 @@ pub(crate) async fn resolve(
 async fn an_approval_is_answered_once_and_good_for_one_call() {
     let plane = plane().await;
     let (mut client, approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
-    let id = held(&mut client, "s", "c1", r#"{"id":1,"note":"a"}"#).await;
+    let id = open_request(&mut client, "s", "c1", r#"{"id":1,"note":"a"}"#).await;
     let refused = |code, reason: &str| Err((code, reason.to_owned()));
     assert_eq!(
         resolve(approvals.clone(), answer(&id, "robot", true, "")).await,
@@ -116,12 +116,12 @@ async fn an_approval_is_answered_once_and_good_for_one_call() {
         assert!(again.tool_result_json.contains("seen"), "the model is told why: {}", again.tool_result_json);
     }
     // Other arguments, by their digest, need another request, although their fingerprint is the same.
-    let other = held(&mut client, "s2", "c1", r#"{"id":1,"note":"b"}"#).await;
+    let other = open_request(&mut client, "s2", "c1", r#"{"id":1,"note":"b"}"#).await;
     assert_ne!(other, id);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_as_soon_as_somebody_answers() {
+async fn waiting_call_is_answered_with_the_approval() {
     let plane = plane().await;
     let approvals = ApprovalServiceClient::new(plane.channel().await);
     let mut watched = approvals.clone().watch_approvals(v1::WatchApprovalsRequest::default()).await.expect("a watch");
@@ -301,15 +301,15 @@ async fn neither_a_grant_nor_a_compaction_begins_a_session() {
 async fn a_watch_tells_each_open_question_once_however_many_there_are() {
     let plane = plane().await;
     let mut client = plane.client().await;
-    let first = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let first = open_request(&mut client, "s", "c1", r#"{"id":1}"#).await;
     // As many as two pages hold, and one more; what they ask does not matter here.
-    let columns = plane.postgres.rows(
+    let rows = plane.postgres.rows(
         "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
          where attrelid = 'call'::regclass and attnum > 0 and not attisdropped
            and attname not in ('seq', 'call_id', 'approval_id', 'at')",
     );
-    let columns = columns.await.remove(0);
-    let columns = columns.trim_matches(['(', ')', '"']);
+    let row = rows.await.remove(0);
+    let columns = row.trim_matches(['(', ')', '"']);
     plane
         .postgres
         .tamper(&format!(

@@ -63,7 +63,7 @@ fn is(status: &Status, code: Code, reason: &str) {
     assert!(!status.message().is_empty() && !status.message().contains('\n'), "{status:?}");
 }
 
-fn changed(status: &Status, active: &str) {
+fn expect_conflict(status: &Status, active: &str) {
     is(status, Code::Aborted, "REVISION_CHANGED");
     let info = status.get_details_error_info().expect("told");
     assert_eq!(info.metadata.get("revision").map(String::as_str), Some(active));
@@ -162,9 +162,9 @@ async fn faults_have_documented_pairs_and_activate_nothing() {
     is(&rollback(&mut client, None).await.expect_err("nothing"), Code::NotFound, "POLICY_UNKNOWN");
     apply(&mut client, &text(1)).await;
     let expecting = ApplyPolicyRequest { expected_revision: Some(7), ..applying(&text(2)) };
-    changed(&try_apply(&mut client, expecting).await.expect_err("refused"), "1");
+    expect_conflict(&try_apply(&mut client, expecting).await.expect_err("refused"), "1");
     let hash = policy::hash(&text(2));
-    changed(&activate(&mut client, &hash, Some(0)).await.expect_err("refused"), "1");
+    expect_conflict(&activate(&mut client, &hash, Some(0)).await.expect_err("refused"), "1");
     is(&rollback(&mut client, None).await.expect_err("none before"), Code::NotFound, "POLICY_UNKNOWN");
     is(&activate(&mut client, &"0".repeat(64), None).await.expect_err("none"), Code::NotFound, "POLICY_UNKNOWN");
     is(&get(&mut client, "00000000").await.expect_err("none"), Code::NotFound, "POLICY_UNKNOWN");

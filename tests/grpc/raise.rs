@@ -32,7 +32,7 @@ fn steps(extra: u64) -> v1::RaiseBudgetRequest {
     raise(BudgetScope::CallTree, BudgetDimension::Steps, extra)
 }
 
-async fn decided(client: &mut Client, id: u32) -> Decision {
+async fn evaluate_call(client: &mut Client, id: u32) -> Decision {
     let asked = call(&format!("c{id}"), "look", &format!(r#"{{"n":{id}}}"#));
     evaluate(client, question("s", asked)).await.decision()
 }
@@ -50,23 +50,23 @@ async fn a_session_goes_on_as_far_as_its_budget_is_raised() {
     let mut client = plane.client().await;
     let mut operators = SessionServiceClient::new(plane.channel().await);
     for (id, decision) in [(1, Decision::Allow), (2, Decision::Allow), (3, Decision::Stop)] {
-        assert_eq!(decided(&mut client, id).await, decision, "call {id}");
+        assert_eq!(evaluate_call(&mut client, id).await, decision, "call {id}");
     }
     // Refused calls are steps, too.
     for _ in 0..2 {
         let raised = operators.raise_budget(from("eve", steps(2))).await.expect("raised").into_inner();
         assert_eq!(limit(&raised.budgets, BudgetScope::CallTree, BudgetDimension::Steps), Some((4, 2)), "{raised:#?}");
     }
-    assert_eq!(decided(&mut client, 4).await, Decision::Allow);
-    assert_eq!(decided(&mut client, 5).await, Decision::Stop);
+    assert_eq!(evaluate_call(&mut client, 4).await, Decision::Allow);
+    assert_eq!(evaluate_call(&mut client, 5).await, Decision::Stop);
 
     operators.raise_budget(from("eve", steps(10))).await.expect("raised");
     let replica = plane.postgres_gate(&policy::compile(LIMITS).expect("a good policy")).await;
     let mut elsewhere = Client::new(replica);
-    assert_eq!(decided(&mut elsewhere, 6).await, Decision::Allow);
+    assert_eq!(evaluate_call(&mut elsewhere, 6).await, Decision::Allow);
     operators.raise_budget(from("eve", steps(0))).await.expect("taken back");
-    assert_eq!(decided(&mut client, 7).await, Decision::Stop);
-    assert_eq!(decided(&mut elsewhere, 8).await, Decision::Stop);
+    assert_eq!(evaluate_call(&mut client, 7).await, Decision::Stop);
+    assert_eq!(evaluate_call(&mut elsewhere, 8).await, Decision::Stop);
 
     let on_record = "select count(*) from operator_events where kind = 'budget_raised' and actor = 'eve' \
                      and reason = 'nearly done'";
@@ -78,7 +78,7 @@ async fn a_session_goes_on_as_far_as_its_budget_is_raised() {
 
 /// A run's raise ends with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_run_is_given_ends_with_the_run() {
+async fn raised_budget_of_a_run_ends_with_the_run() {
     let plane =
         Plane::start(&policy::compile("policy_engine: {budgets: {run: {max_tool_calls: 1}}}").expect("a good policy"))
             .await;
@@ -100,14 +100,14 @@ async fn what_a_run_is_given_ends_with_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_raised_is_said_and_nothing_is_stored() {
+async fn invalid_raise_is_rejected_and_stores_nothing() {
     let plane = plane().await;
     let mut client = plane.client().await;
     let mut operators = SessionServiceClient::new(plane.channel().await);
     let mut refused = async |request| pair(&operators.raise_budget(from("eve", request)).await.expect_err("refused"));
     let told = |code, reason: &str| (code, reason.to_owned());
     assert_eq!(refused(steps(1)).await, told(Code::NotFound, "SESSION_UNKNOWN"));
-    assert_eq!(decided(&mut client, 1).await, Decision::Allow);
+    assert_eq!(evaluate_call(&mut client, 1).await, Decision::Allow);
     let invalid = told(Code::InvalidArgument, "INVALID_FIELD");
     for request in [
         raise(BudgetScope::Unspecified, BudgetDimension::Steps, 1),
@@ -132,8 +132,8 @@ async fn the_fleets_figures_know_what_was_given() {
         let answer = fleet.get_fleet(Request::new(v1::GetFleetRequest::default())).await.expect("told").into_inner();
         answer.fleet.unwrap_or_default().budgets.into_iter().map(|left| left.limit).collect::<Vec<_>>()
     };
-    decided(&mut client, 1).await;
-    decided(&mut client, 2).await;
+    evaluate_call(&mut client, 1).await;
+    evaluate_call(&mut client, 2).await;
     assert_eq!(near().await, [2]);
     let mut operators = SessionServiceClient::new(plane.channel().await);
     operators.raise_budget(from("eve", steps(20))).await.expect("raised");

@@ -13,7 +13,7 @@ use crate::common::{
     wire::{Plane, call, evaluate, pair, question, record, success},
 };
 
-async fn locked(plane: &Plane, table: &str) -> PgConnection {
+async fn lock_table(plane: &Plane, table: &str) -> PgConnection {
     let mut locked = plane.postgres.connect().await;
     let lock = format!("begin; lock table {table} in access exclusive mode");
     sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut locked).await.expect("a lock");
@@ -32,7 +32,7 @@ async fn agents_are_served_while_everything_that_people_have_is_in_use() {
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
     // Only lists of activations read this table.
-    let _locked = locked(&plane, "policy_activation").await;
+    let _locked = lock_table(&plane, "policy_activation").await;
     let policies = v1::policy_service_client::PolicyServiceClient::new(plane.channel().await);
     let lists: Vec<_> = (0..20)
         .map(|_| {
@@ -61,7 +61,7 @@ async fn people_are_served_while_everything_that_agents_read_by_is_in_use() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
-    let _locked = locked(&plane, "halt").await;
+    let _locked = lock_table(&plane, "halt").await;
     let stores: Vec<_> = (0..8)
         .map(|_| {
             let gate = std::sync::Arc::clone(&plane.gate);

@@ -15,9 +15,9 @@ use callgate_server::gate::{Apply, Author, TenantChange};
 use crate::{
     common::{
         all,
-        books::{gapless_of, good, one_open_permit, sums_of},
         gates::{policy, policy_text},
-        wire::{Client, Plane, call, evaluate_as, question, record_as, shown, success},
+        invariants::{gapless_of, good, one_open_permit, sums_of},
+        wire::{Client, Plane, call, evaluate_as, question, record_as, success, with_token},
         within,
     },
     credentials::who,
@@ -53,13 +53,13 @@ impl Calls {
         (format!("s{}", n % SESSIONS), format!("c{n}"))
     }
 
-    fn asked(&self, n: usize) -> EvaluateRequest {
+    fn evaluate_request(&self, n: usize) -> EvaluateRequest {
         let (session, id) = self.names(n);
         let tool = ["pay", "work"][n / self.0.len() / SESSIONS % 2];
         question(&session, call(&id, tool, &format!(r#"{{"n":{}}}"#, n / self.0.len())))
     }
 
-    fn done(&self, n: usize) -> RecordRequest {
+    fn success_report(&self, n: usize) -> RecordRequest {
         let (session, id) = self.names(n);
         success(&session, &id, &format!("done by {:?}", self.caller(n).tenant))
     }
@@ -71,7 +71,7 @@ fn impatience(n: usize) -> Duration {
 
 /// Gives up by closing the stream, or by a deadline that the server knows of.
 async fn hasty_evaluate(mut client: Client, calls: Calls, n: usize) -> Option<Verdict> {
-    let mut request = shown(calls.token(n), calls.asked(n));
+    let mut request = with_token(calls.token(n), calls.evaluate_request(n));
     if n.is_multiple_of(3) {
         request.set_timeout(impatience(n));
         return client.evaluate(request).await.ok()?.into_inner().verdict;
@@ -81,7 +81,7 @@ async fn hasty_evaluate(mut client: Client, calls: Calls, n: usize) -> Option<Ve
 }
 
 async fn hasty_record(mut client: Client, calls: Calls, n: usize) -> bool {
-    let told = client.record(shown(calls.token(n), calls.done(n)));
+    let told = client.record(with_token(calls.token(n), calls.success_report(n)));
     tokio::time::timeout(impatience(n), told).await.is_ok_and(|answer| answer.is_ok())
 }
 
@@ -97,7 +97,7 @@ async fn cancelled_calls(plane: &Plane, calls: &Calls) {
 
     // A caller without an answer retries on the same server, and gets the stored answer, if any.
     for (n, first) in hasty.iter().enumerate() {
-        let again = evaluate_as(calls.token(n), &mut client, calls.asked(n));
+        let again = evaluate_as(calls.token(n), &mut client, calls.evaluate_request(n));
         let again = within(SOON, "an answer", again).await;
         assert_eq!(again.decision(), Decision::Allow, "{again:?}");
         if let Some(first) = first {
@@ -110,7 +110,7 @@ async fn cancelled_calls(plane: &Plane, calls: &Calls) {
 
     let hasty = all((0..CALLS).map(|n| hasty_record(stormy.clone(), calls.clone(), n))).await;
     for (n, answered) in hasty.into_iter().enumerate() {
-        let again = record_as(calls.token(n), &mut client, calls.done(n));
+        let again = record_as(calls.token(n), &mut client, calls.success_report(n));
         let again = within(SOON, "an answer", again).await;
         assert!(again.replayed || !answered, "call {n} was recorded twice");
     }

@@ -43,14 +43,14 @@ struct Ids {
 }
 
 /// Response, or status.
-type Told = Result<String, Status>;
+type StatusResult = Result<String, Status>;
 
-async fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> Told {
+async fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> StatusResult {
     answer.map(|answer| format!("{:?}", answer.into_inner()))
 }
 
 /// All messages of a stream until its end, or within a moment.
-async fn told<T: std::fmt::Debug>(answer: Result<Response<Streaming<T>>, Status>) -> Told {
+async fn read_stream<T: std::fmt::Debug>(answer: Result<Response<Streaming<T>>, Status>) -> StatusResult {
     let mut stream = answer?.into_inner();
     let mut all = String::new();
     while let Ok(Some(next)) = tokio::time::timeout(std::time::Duration::from_millis(700), stream.next()).await {
@@ -71,7 +71,7 @@ fn methods() -> BTreeSet<String> {
 }
 
 /// Everything that the tenant has stored, as one text. When it was counted, and used last, moves by itself.
-async fn stored(plane: &Plane) -> String {
+async fn dump_tenant(plane: &Plane) -> String {
     let tables =
         "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
         where c.relnamespace = 'callgate'::regnamespace and not c.relispartition and c.relkind in ('r', 'p')
@@ -93,7 +93,7 @@ async fn furnish(plane: &Plane) -> Ids {
     client.evaluate(question("s", call("c1", "get_order", &arguments))).await.expect("an answer");
     client.record(success("s", "c1", SECRET)).await.expect("an answer");
     client.evaluate(question("s", call("c2", "get_order", &arguments))).await.expect("an answer");
-    let approval = people::held(&mut client, "s", "c3", &arguments).await;
+    let approval = people::open_request(&mut client, "s", "c3", &arguments).await;
     let grant = v1::CreateGrantRequest {
         session_id: "s".into(),
         tool_pattern: format!("create_{SECRET}"),
@@ -146,7 +146,7 @@ impl Sweep {
         };
         let (token, _) =
             plane.gate.identities.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
-        let before = stored(&plane).await;
+        let before = dump_tenant(&plane).await;
         assert!(before.matches(SECRET).count() > 10, "{before}");
         let channel = plane.channel().await;
         Self { plane, channel, token: token.to_string(), ids, before, swept: BTreeSet::new() }
@@ -156,11 +156,11 @@ impl Sweep {
         Request::from_parts(bearer(&self.token, ()).into_parts().0, Default::default(), message)
     }
 
-    async fn hold(&mut self, name: &str, told: Told) {
+    async fn hold(&mut self, name: &str, told: StatusResult) {
         let text = told.as_ref().map_or_else(|status| format!("{status:?}"), Clone::clone);
         assert!(!text.contains(SECRET), "{name} tells of another tenant: {text}");
         assert_ne!(told.map_err(|status| status.code()).err(), Some(tonic::Code::Unauthenticated), "{name}: {text}");
-        assert_eq!(stored(&self.plane).await, self.before, "{name} changed what another tenant has stored");
+        assert_eq!(dump_tenant(&self.plane).await, self.before, "{name} changed what another tenant has stored");
         assert!(self.swept.insert(name.to_owned()), "{name} has two lines");
     }
 }
@@ -174,12 +174,12 @@ macro_rules! sweep {
     )+};
 }
 
-fn named(name: &str) -> String {
+fn snake_case(name: &str) -> String {
     name.to_owned()
 }
 
 fn connecting() -> impl Stream<Item = v1::ConnectRequest> {
-    let asked = v1::GetSessionStateRequest { session_id: named("s"), ..Default::default() };
+    let asked = v1::GetSessionStateRequest { session_id: snake_case("s"), ..Default::default() };
     let request = Some(v1::tagged_request::Request::GetSessionState(asked));
     let requests = vec![v1::TaggedRequest { tag: 1, request, ..Default::default() }];
     tokio_stream::once(v1::ConnectRequest { requests })
@@ -194,10 +194,10 @@ async fn gates(sweep: &mut Sweep) {
     };
     sweep! { sweep, client;
         "GateService/GetSessionState" get_session_state whole
-            v1::GetSessionStateRequest { session_id: named("s"), ..Default::default() };
+            v1::GetSessionStateRequest { session_id: snake_case("s"), ..Default::default() };
         "GateService/Record" record whole outcome("s", "c2", v1::OutcomeStatus::Error);
-        "GateService/DescribeTools" describe_tools whole v1::DescribeToolsRequest { tools: vec![named("drop")] };
-        "GateService/Connect" connect told connecting();
+        "GateService/DescribeTools" describe_tools whole v1::DescribeToolsRequest { tools: vec![snake_case("drop")] };
+        "GateService/Connect" connect read_stream connecting();
         "GateService/Evaluate" evaluate whole question("s", call("c1", "get_order", r#"{"id":"x"}"#));
         "GateService/BatchEvaluate" batch_evaluate whole batch;
     }
@@ -213,17 +213,17 @@ async fn approvals(sweep: &mut Sweep) {
             v1::ResolveApprovalRequest { approval_id: sweep.ids.approval.clone(), approve: true, ..Default::default() };
         "ApprovalService/WithdrawApproval" withdraw_approval whole
             v1::WithdrawApprovalRequest { approval_id: sweep.ids.approval.clone(), ..Default::default() };
-        "ApprovalService/WatchApprovals" watch_approvals told v1::WatchApprovalsRequest::default();
+        "ApprovalService/WatchApprovals" watch_approvals read_stream v1::WatchApprovalsRequest::default();
     }
 }
 
 async fn sessions(sweep: &mut Sweep) {
     let mut client = SessionServiceClient::new(sweep.channel.clone());
-    let halt = v1::HaltRequest { scope: HaltScope::Session.into(), name: named("s"), reason: String::new() };
-    let resume = v1::ResumeRequest { scope: HaltScope::Tool.into(), name: named("drop"), reason: String::new() };
+    let halt = v1::HaltRequest { scope: HaltScope::Session.into(), name: snake_case("s"), reason: String::new() };
+    let resume = v1::ResumeRequest { scope: HaltScope::Tool.into(), name: snake_case("drop"), reason: String::new() };
     let settle = v1::SettleOutcomeRequest {
-        session_id: named("s"),
-        call_id: named("c2"),
+        session_id: snake_case("s"),
+        call_id: snake_case("c2"),
         status: v1::OutcomeStatus::Success.into(),
         ..Default::default()
     };
@@ -232,45 +232,49 @@ async fn sessions(sweep: &mut Sweep) {
         "SessionService/Resume" resume whole resume;
         "SessionService/ListHalts" list_halts whole v1::ListHaltsRequest::default();
         "SessionService/SetPhase" set_phase whole
-            v1::SetPhaseRequest { session_id: named("s"), phase: named("ACT"), ..Default::default() };
+            v1::SetPhaseRequest { session_id: snake_case("s"), phase: snake_case("ACT"), ..Default::default() };
         "SessionService/SettleOutcome" settle_outcome whole settle;
         "SessionService/RaiseBudget" raise_budget whole v1::RaiseBudgetRequest {
-            session_id: named("s"),
+            session_id: snake_case("s"),
             scope: v1::BudgetScope::CallTree.into(),
             dimension: v1::BudgetDimension::Steps.into(),
             extra: 10,
             ..Default::default()
         };
         "SessionService/MarkCompacted" mark_compacted whole
-            v1::MarkCompactedRequest { session_id: named("s"), summary_tokens: 0 };
+            v1::MarkCompactedRequest { session_id: snake_case("s"), summary_tokens: 0 };
         "SessionService/ListSessions" list_sessions whole v1::ListSessionsRequest::default();
         "SessionService/ListCalls" list_calls whole v1::ListCallsRequest::default();
         "SessionService/GetCall" get_call whole
-            v1::GetCallRequest { session_id: named("s"), call_id: named("c2"), include_rows: true };
+            v1::GetCallRequest { session_id: snake_case("s"), call_id: snake_case("c2"), include_rows: true };
         "SessionService/ExplainCall" explain_call whole
-            v1::ExplainCallRequest { session_id: named("s"), call_id: named("c2") };
-        "SessionService/ExportCalls" export_calls told
-            v1::ExportCallsRequest { session_id: named("s"), ..Default::default() };
-        "SessionService/WatchSession" watch_session told v1::WatchSessionRequest { session_id: named("s") };
+            v1::ExplainCallRequest { session_id: snake_case("s"), call_id: snake_case("c2") };
+        "SessionService/ExportCalls" export_calls read_stream
+            v1::ExportCallsRequest { session_id: snake_case("s"), ..Default::default() };
+        "SessionService/WatchSession" watch_session read_stream v1::WatchSessionRequest { session_id: snake_case("s") };
     }
 }
 
 async fn grants(sweep: &mut Sweep) {
     let mut client = GrantServiceClient::new(sweep.channel.clone());
-    let grant =
-        v1::CreateGrantRequest { session_id: named("s"), tool_pattern: named("*"), ceiling: 9, ..Default::default() };
+    let grant = v1::CreateGrantRequest {
+        session_id: snake_case("s"),
+        tool_pattern: snake_case("*"),
+        ceiling: 9,
+        ..Default::default()
+    };
     sweep! { sweep, client;
         "GrantService/CreateGrant" create_grant whole grant;
         "GrantService/RevokeGrant" revoke_grant whole
-            v1::RevokeGrantRequest { session_id: named("s"), grant_id: sweep.ids.grant.clone(), ..Default::default() };
+            v1::RevokeGrantRequest { session_id: snake_case("s"), grant_id: sweep.ids.grant.clone(), ..Default::default() };
         "GrantService/ListGrants" list_grants whole
-            v1::ListGrantsRequest { session_id: named("s"), ..Default::default() };
+            v1::ListGrantsRequest { session_id: snake_case("s"), ..Default::default() };
     }
 }
 
 async fn policys(sweep: &mut Sweep) {
     let mut client = PolicyServiceClient::new(sweep.channel.clone());
-    let own = v1::ApplyPolicyRequest { text: named("policy_engine: {}"), ..Default::default() };
+    let own = v1::ApplyPolicyRequest { text: snake_case("policy_engine: {}"), ..Default::default() };
     sweep! { sweep, client;
         "PolicyService/GetPolicy" get_policy whole v1::GetPolicyRequest { hash: sweep.ids.policy.clone() };
         "PolicyService/ListPolicies" list_policies whole v1::ListPoliciesRequest::default();
@@ -278,9 +282,9 @@ async fn policys(sweep: &mut Sweep) {
             v1::ActivatePolicyRequest { hash: sweep.ids.policy.clone(), ..Default::default() };
         "PolicyService/RollbackPolicy" rollback_policy whole v1::RollbackPolicyRequest::default();
         "PolicyService/ApplyPolicy" apply_policy whole own;
-        "PolicyService/CheckPolicy" check_policy whole v1::CheckPolicyRequest { text: named("policy_engine: {}") };
-        "PolicyService/BacktestPolicy" backtest_policy told v1::BacktestPolicyRequest {
-            policy: Some(v1::backtest_policy_request::Policy::Text(named("policy_engine: {}"))),
+        "PolicyService/CheckPolicy" check_policy whole v1::CheckPolicyRequest { text: snake_case("policy_engine: {}") };
+        "PolicyService/BacktestPolicy" backtest_policy read_stream v1::BacktestPolicyRequest {
+            policy: Some(v1::backtest_policy_request::Policy::Text(snake_case("policy_engine: {}"))),
             ..Default::default()
         };
     }
@@ -289,7 +293,7 @@ async fn policys(sweep: &mut Sweep) {
 async fn profiles(sweep: &mut Sweep) {
     let mut client = ProfileServiceClient::new(sweep.channel.clone());
     let profile = v1::GetRetryProfileRequest {
-        tool: named("get_order"),
+        tool: snake_case("get_order"),
         failure: FailureKind::Timeout.into(),
         ..Default::default()
     };
@@ -304,12 +308,12 @@ async fn profiles(sweep: &mut Sweep) {
 
 async fn privacy(sweep: &mut Sweep) {
     let mut client = PrivacyServiceClient::new(sweep.channel.clone());
-    let subject = Some(v1::Subject { subject: Some(v1::subject::Subject::SessionId(named("s"))) });
+    let subject = Some(v1::Subject { subject: Some(v1::subject::Subject::SessionId(snake_case("s"))) });
     sweep! { sweep, client;
-        "PrivacyService/ExportSubject" export_subject told
+        "PrivacyService/ExportSubject" export_subject read_stream
             v1::ExportSubjectRequest { subject: subject.clone(), ..Default::default() };
-        "PrivacyService/Forget" forget told v1::ForgetRequest { subject, ..Default::default() };
-        "PrivacyService/Reencrypt" reencrypt told v1::ReencryptRequest::default();
+        "PrivacyService/Forget" forget read_stream v1::ForgetRequest { subject, ..Default::default() };
+        "PrivacyService/Reencrypt" reencrypt read_stream v1::ReencryptRequest::default();
     }
 }
 
@@ -332,18 +336,18 @@ async fn tenants(sweep: &mut Sweep) {
     let mut client = TenantServiceClient::new(sweep.channel.clone());
     sweep! { sweep, client;
         "TenantService/CreateTenant" create_tenant whole
-            v1::CreateTenantRequest { name: named("mine"), quotas: None };
+            v1::CreateTenantRequest { name: snake_case("mine"), quotas: None };
         "TenantService/ListTenants" list_tenants whole v1::ListTenantsRequest::default();
         "TenantService/SetTenantQuotas" set_tenant_quotas whole
-            v1::SetTenantQuotasRequest { name: named("default"), quotas: None };
+            v1::SetTenantQuotasRequest { name: snake_case("default"), quotas: None };
         "TenantService/SetTenantRetention" set_tenant_retention whole
-            v1::SetTenantRetentionRequest { name: named("default"), retention: None };
+            v1::SetTenantRetentionRequest { name: snake_case("default"), retention: None };
         "TenantService/SuspendTenant" suspend_tenant whole
-            v1::SuspendTenantRequest { name: named("default"), ..Default::default() };
+            v1::SuspendTenantRequest { name: snake_case("default"), ..Default::default() };
         "TenantService/ResumeTenant" resume_tenant whole
-            v1::ResumeTenantRequest { name: named("default"), ..Default::default() };
+            v1::ResumeTenantRequest { name: snake_case("default"), ..Default::default() };
         "TenantService/DeleteTenant" delete_tenant whole
-            v1::DeleteTenantRequest { name: named("default"), ..Default::default() };
+            v1::DeleteTenantRequest { name: snake_case("default"), ..Default::default() };
     }
 }
 
@@ -363,7 +367,7 @@ async fn tokens(sweep: &mut Sweep) {
         "TokenService/RotateToken" rotate_token whole
             v1::RotateTokenRequest { token_id: sweep.ids.token.clone(), ..Default::default() };
         "TokenService/CreateToken" create_token whole
-            v1::CreateTokenRequest { name: named("own"), roles: vec![v1::Role::Agent.into()], ..Default::default() };
+            v1::CreateTokenRequest { name: snake_case("own"), roles: vec![v1::Role::Agent.into()], ..Default::default() };
     }
 }
 

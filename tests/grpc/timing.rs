@@ -18,7 +18,7 @@ use callgate_server::{
 use crate::{
     common::{
         all,
-        wire::{Plane, shown},
+        wire::{Plane, with_token},
     },
     credentials::{token, who},
 };
@@ -79,7 +79,7 @@ fn mean_and_error(times: &[f64]) -> (f64, f64) {
 async fn refusals_take_the_same_time_however_much_of_a_token_is_right() {
     // Behind a proxy, so that each comes from an address of its own.
     let way = TransportSettings { is_behind_proxy: true, ..TransportSettings::default() };
-    let plane = Plane::served(&Policy::default(), &way, GrpcSettings::default()).await;
+    let plane = Plane::serve_with(&Policy::default(), &way, GrpcSettings::default()).await;
     let (whole, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let (revoked, known) = token(&plane.gate, who("gone", &[Role::Agent])).await;
     plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
@@ -100,7 +100,7 @@ async fn refusals_take_the_same_time_however_much_of_a_token_is_right() {
         let asked = some.iter().enumerate().map(|(place, (_, what, token))| {
             let (channel, token, what) = (channel.clone(), token.clone(), *what);
             async move {
-                let mut request = shown(Some(&token), GetServerInfoRequest {});
+                let mut request = with_token(Some(&token), GetServerInfoRequest {});
                 let address = IpAddr::from([10, (n >> 8) as u8, n as u8, place as u8]).to_string();
                 request.metadata_mut().insert("x-forwarded-for", address.parse().expect("ASCII"));
                 // Not all at one instant.

@@ -22,7 +22,7 @@ use tonic::{
 };
 
 use crate::common::{
-    certificates::{Authority, Pair, der, put, shown},
+    certificates::{Authority, Pair, der, fetch_certificate, write_atomically},
     gates::policy,
     in_time, until,
     wire::{Client, Plane, call, evaluate, pair, question, record, success, tls_channel},
@@ -32,10 +32,10 @@ use crate::common::{
 async fn plane(pair: &Pair, client_ca: Option<&Authority>) -> (Plane, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = pair.write(folder.path());
-    let client_ca = client_ca.map(|authority| put(folder.path(), "client.ca", &authority.pem));
+    let client_ca = client_ca.map(|authority| write_atomically(folder.path(), "client.ca", &authority.pem));
     let tls = Tls::open(TlsFiles { certificate, key, client_ca, client_crl: None }).expect("good files");
     let way = TransportSettings { tls: Some(Arc::new(tls)), ..TransportSettings::default() };
-    (Plane::served(&policy(&["same_call"]), &way, GrpcSettings::default()).await, folder)
+    (Plane::serve_with(&policy(&["same_call"]), &way, GrpcSettings::default()).await, folder)
 }
 
 /// A new connection that trusts `authority`.
@@ -97,10 +97,10 @@ async fn certificates_are_exchanged_under_load_without_a_failed_call() {
     for _ in 0..3 {
         let new = authority.server();
         // Replaced one by one, with a check while they do not match.
-        put(folder.path(), "tls.crt", &new.certificate);
+        write_atomically(folder.path(), "tls.crt", &new.certificate);
         tokio::time::sleep(Duration::from_millis(1_500)).await;
-        put(folder.path(), "tls.key", &new.key);
-        let is_shown = async || shown(plane.address, &authority).await == der(&new.certificate);
+        write_atomically(folder.path(), "tls.key", &new.key);
+        let is_shown = async || fetch_certificate(plane.address, &authority).await == der(&new.certificate);
         until("the new certificate", is_shown).await;
     }
     over.store(true, Ordering::Relaxed);
@@ -113,9 +113,9 @@ async fn certificates_are_exchanged_under_load_without_a_failed_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_let_in_without_a_credential_where_other_machines_can_get_at_it() {
+async fn credential_is_required_on_a_public_address() {
     let way = TransportSettings { is_behind_proxy: true, ..TransportSettings::default() };
-    let plane = Plane::served(&policy(&["same_call"]), &way, GrpcSettings::default()).await;
+    let plane = Plane::serve_with(&policy(&["same_call"]), &way, GrpcSettings::default()).await;
     let asked = plane.client().await.evaluate(question("s", call("c1", "look", "{}"))).await;
     assert_eq!(pair(&asked.expect_err("nobody is known")).0, Code::Unauthenticated);
     for (path, code) in [("/healthz", 200), ("/metrics", 401), ("/nothing", 404), ("/callgate.v1.GateService/x", 404)] {

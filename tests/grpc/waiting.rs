@@ -129,7 +129,7 @@ async fn waits(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_that_their_credential_holds_no_more() {
+async fn waiting_call_ends_with_its_credential() {
     let plane = Plane::start(&Policy::default()).await;
     let (text, known) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let twin = waits(&plane, &text).await;
@@ -139,7 +139,7 @@ async fn who_waits_is_told_that_their_credential_holds_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_that_their_tenant_is_suspended() {
+async fn waiting_call_ends_with_the_suspension_of_its_tenant() {
     let plane = Plane::start(&Policy::default()).await;
     let root = Actor::from("root");
     let TenantChange::Done(acme) =

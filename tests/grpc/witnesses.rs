@@ -9,7 +9,7 @@ use crate::common::wire::{Client, Plane, call, caller, evaluate, question, recor
 
 const POLICY: &str = "policy_engine: {tool_schemas: {page: {effect: read, fresh_ms: 0}}, presets: [coding_agents]}";
 
-fn asked(id: &str, tool: &str, arguments: &str, witness: &str) -> v1::EvaluateRequest {
+fn evaluate_request(id: &str, tool: &str, arguments: &str, witness: &str) -> v1::EvaluateRequest {
     question("s", v1::ToolCall { witness: witness.to_owned(), ..call(id, tool, arguments) })
 }
 
@@ -26,13 +26,17 @@ async fn a_witness_holds_on_every_replica() {
     let policy = compile(POLICY).expect("a good policy");
     let plane = Plane::start(&policy).await;
     let mut one = plane.client().await;
-    assert_eq!(decision(&mut one, asked("c1", "page", "{}", "v1")).await, Decision::Allow);
+    assert_eq!(decision(&mut one, evaluate_request("c1", "page", "{}", "v1")).await, Decision::Allow);
     record(&mut one, gave("c1", r#"{"rows":[1]}"#, "v1")).await;
     let mut other = GateServiceClient::new(plane.postgres_gate(&policy).await);
-    assert_eq!(decision(&mut other, asked("c2", "page", "{}", "v1")).await, Decision::Reuse);
-    assert_eq!(decision(&mut other, asked("c3", "page", "{}", "v2")).await, Decision::Allow);
+    assert_eq!(decision(&mut other, evaluate_request("c2", "page", "{}", "v1")).await, Decision::Reuse);
+    assert_eq!(decision(&mut other, evaluate_request("c3", "page", "{}", "v2")).await, Decision::Allow);
     record(&mut other, gave("c3", r#"{"rows":[2]}"#, "v3")).await;
-    assert_eq!(decision(&mut one, asked("c4", "page", "{}", "v3")).await, Decision::Allow, "it changed meanwhile");
+    assert_eq!(
+        decision(&mut one, evaluate_request("c4", "page", "{}", "v3")).await,
+        Decision::Allow,
+        "it changed meanwhile"
+    );
     assert_eq!(
         plane.postgres.number("select count(*) from call where octet_length(witness) = 16").await,
         4,

@@ -52,7 +52,7 @@ impl Stage {
             eprintln!("skipped: {} is not installed; `make hosts` installs it where npm is", agent.name());
             return None;
         }
-        let home = Home::prepared().await;
+        let home = Home::with_cluster().await;
         let policy = home.file("policy.yaml", POLICY);
         let (data_dir, log) = (home.data_dir(), home.file("log", ""));
         let server = Server::logging(&["--data-dir", path(&data_dir), "--policy", path(&policy)], &log);

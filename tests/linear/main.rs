@@ -14,7 +14,7 @@ const CFLAGS: &str = "-fsanitize-coverage=trace-pc";
 const PROFILE: [&str; 2] = ["profile.dev.debug=false", "profile.dev.package.callgate-core.opt-level=0"];
 
 #[test]
-fn what_reads_foreign_text_takes_as_many_steps_as_it_has_bytes() {
+fn readers_of_foreign_text_take_linear_steps() {
     let rustc = Command::new("rustc").arg("-vV").output().expect("rustc").stdout;
     let rustc = String::from_utf8(rustc).expect("UTF-8");
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");

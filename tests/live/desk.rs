@@ -19,7 +19,7 @@ use crate::{
     common::in_time,
     script::{Action, Scenario, Step},
     server::{Home, Server, path, program},
-    stage::{Given, Stage},
+    stage::{ActionResult, Stage},
 };
 
 /// Result class of an action.
@@ -48,7 +48,7 @@ impl Class {
 
 /// Result of an action, and its reason.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct PlayedRun {
     pub(crate) place: String,
     pub(crate) class: Class,
     pub(crate) verdict: String,
@@ -65,7 +65,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) async fn open(policy: &str) -> Self {
-        let home = Home::prepared().await;
+        let home = Home::with_cluster().await;
         let file = home.file("policy.yaml", policy);
         let more: &[&str] = if policy.is_empty() { &[] } else { &["--policy", path(&file)] };
         let server = Server::start(&home, more);
@@ -84,7 +84,7 @@ impl Desk {
     }
 
     /// Plays a scenario to its end.
-    pub(crate) async fn play(&self, scenario: &Scenario) -> Vec<Played> {
+    pub(crate) async fn play(&self, scenario: &Scenario) -> Vec<PlayedRun> {
         let name = format!("live-{}", self.sessions.fetch_add(1, Ordering::Relaxed));
         let stage = tokio::task::spawn_blocking(Stage::open).await.expect("a stage");
         let mut agent = Agent { desk: self, stage, name, turn: 0, calls: 0, remembered: BTreeMap::new() };
@@ -102,7 +102,7 @@ impl Desk {
                     let sub = who.as_deref();
                     let (class, verdict) = agent.act(sub, action, std::mem::take(&mut is_refused)).await;
                     let verdict = format!("{}: {action:?}: {verdict}", scenario.name);
-                    played.push(Played { place: place.clone(), class, verdict });
+                    played.push(PlayedRun { place: place.clone(), class, verdict });
                 }
             }
         }
@@ -195,7 +195,7 @@ impl Agent<'_> {
         (Class::Ran, String::new())
     }
 
-    async fn report(&self, sub: Option<&str>, tool: &str, mut call: Value, given: &Given) {
+    async fn report(&self, sub: Option<&str>, tool: &str, mut call: Value, given: &ActionResult) {
         if given.code != 0 {
             let exit = if tool == "Bash" { format!("Exit code {}\n", given.code) } else { String::new() };
             call["error"] = format!("{exit}{}", given.text).into();

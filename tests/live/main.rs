@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use self::{
-    desk::{Class, Desk, Played},
+    desk::{Class, Desk, PlayedRun},
     script::Scenario,
 };
 
@@ -95,7 +95,7 @@ async fn play(name: &str, policy: &str, scenarios: Vec<Scenario>) -> Figures {
             playing.spawn(async move { desk.play(&scenario).await });
         }
         let Some(played) = playing.join_next().await else { break };
-        for Played { place, class, verdict } in played.expect("no panic") {
+        for PlayedRun { place, class, verdict } in played.expect("no panic") {
             figures.count(class);
             if class != Class::Ran {
                 println!("{name} {place}: {class:?}: {verdict}");

@@ -19,7 +19,7 @@ const PROGRAM: &str = "#!/bin/sh\nfile=\"$STAGE/world/$(basename \"$0\")-$(echo 
 
 /// Result of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct ActionResult {
     pub(crate) text: String,
     /// 0 for a success.
     pub(crate) code: i32,
@@ -66,7 +66,7 @@ impl Stage {
         assert_eq!(given.code, 0, "{line}: {}", given.text);
     }
 
-    fn shell(&self, line: &str, folder: &Path) -> Given {
+    fn shell(&self, line: &str, folder: &Path) -> ActionResult {
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
         let mut command = Command::new("bash");
         command.args(["-c", &format!("exec 2>&1\n{line}")]).current_dir(folder).stdin(Stdio::null());
@@ -76,7 +76,7 @@ impl Stage {
         }
         let output = command.output().expect("a shell");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        Given { text, code: output.status.code().unwrap_or(-1) }
+        ActionResult { text, code: output.status.code().unwrap_or(-1) }
     }
 
     /// The tool and its input, as the host names them.
@@ -98,10 +98,10 @@ impl Stage {
     }
 
     /// Really does it.
-    pub(crate) fn execute(&self, action: &Action) -> Given {
+    pub(crate) fn execute(&self, action: &Action) -> ActionResult {
         let given = |result: std::io::Result<String>| match result {
-            Ok(text) => Given { text, code: 0 },
-            Err(error) => Given { text: error.to_string(), code: 1 },
+            Ok(text) => ActionResult { text, code: 0 },
+            Err(error) => ActionResult { text: error.to_string(), code: 1 },
         };
         match action {
             Action::Bash(line) => self.shell(line, &self.path("repo")),
@@ -109,21 +109,30 @@ impl Stage {
             Action::Grep(pattern) => {
                 let found =
                     self.shell(&format!("grep -rn --exclude-dir=.git -e '{pattern}' . | sort"), &self.path("repo"));
-                Given { text: if found.text.is_empty() { "No matches found".to_owned() } else { found.text }, code: 0 }
+                ActionResult {
+                    text: if found.text.is_empty() { "No matches found".to_owned() } else { found.text },
+                    code: 0,
+                }
             }
             Action::Glob(pattern) => {
                 let found = self.shell(
                     &format!("find . -path ./.git -prune -o -name '{pattern}' -print | sort"),
                     &self.path("repo"),
                 );
-                Given { text: if found.text.is_empty() { "No files found".to_owned() } else { found.text }, code: 0 }
+                ActionResult {
+                    text: if found.text.is_empty() { "No files found".to_owned() } else { found.text },
+                    code: 0,
+                }
             }
             Action::Fetch(page) => given(fs::read_to_string(self.path("web").join(page))),
             Action::Edit { path, old, new } => {
                 let path = self.file(path);
                 let text = fs::read_to_string(&path).unwrap_or_default();
                 if !text.contains(old.as_str()) {
-                    return Given { text: format!("String to replace not found in file.\nString: {old}"), code: 1 };
+                    return ActionResult {
+                        text: format!("String to replace not found in file.\nString: {old}"),
+                        code: 1,
+                    };
                 }
                 let written = fs::write(&path, text.replacen(old.as_str(), new, 1));
                 given(written.map(|()| format!("The file {} has been updated.", path.display())))

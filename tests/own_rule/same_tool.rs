@@ -8,12 +8,12 @@
 
 use callgate_core::{
     domain::{finding::Finding, reason::Reason},
-    rules::{Closes, Rule, RuleContext, levels::DetectorLevels},
+    rules::{BreakScope, Rule, RuleContext, levels::DetectorLevels},
 };
 
 /// The rule.
 pub(crate) const RULE: Rule = Rule::detector("same_tool", DetectorLevels::new(5, 8, 12), check, DetectorLevels::silent)
-    .closes(Closes::Tool)
+    .closes(BreakScope::Tool)
     .per_tool();
 
 fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {

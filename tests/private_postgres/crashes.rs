@@ -43,7 +43,7 @@ async fn a_server_that_cannot_run_any_more_is_given_up() {
     let control = home.pgdata().join("global/pg_control");
     fs::rename(&control, home.dir.path().join("pg_control")).unwrap();
     assert!(signal(home.postmaster().unwrap(), "KILL"));
-    let error = in_time("giving up", private.exited()).await;
+    let error = in_time("giving up", private.wait_for_exit()).await;
     let text = error.to_string();
     assert!(matches!(error, PrivatePostgresError::GaveUp { .. }), "{text}");
     assert!(text.contains("pg_control"), "the server's own words are missing: {text}");

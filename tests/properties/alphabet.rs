@@ -298,7 +298,7 @@ pub(crate) fn policy_of(rules: &[Rule]) -> BoxedStrategy<Policy> {
             let mut policy = files[file].clone();
             let (growth, budget, window) = bounds;
             for (rule, levels) in detectors.iter().zip(levels) {
-                policy.rules.set_levels(rule.id, None, shaped(rule, levels));
+                policy.rules.set_levels(rule.id, None, shape_levels(rule, levels));
             }
             policy.rules.window = window;
             *policy.rules.get_mut() = growth;
@@ -316,7 +316,7 @@ pub(crate) fn policy_of(rules: &[Rule]) -> BoxedStrategy<Policy> {
 }
 
 /// A detector that warns of nothing by itself refuses as soon as others warn.
-fn shaped(rule: &Rule, levels: DetectorLevels) -> DetectorLevels {
+fn shape_levels(rule: &Rule, levels: DetectorLevels) -> DetectorLevels {
     match rule.defaults().levels() {
         Some(DetectorLevels { warning: None, .. }) => {
             DetectorLevels { warning: None, critical: levels.warning.or(Some(1)), break_at: None }

@@ -15,13 +15,13 @@ use proptest::prelude::*;
 use crate::{
     alphabet::{Ask, Step, history, policy},
     cases,
-    world::{Asked, World},
+    world::{RequestResult, World},
 };
 
 /// Only the budget runs, with limits on everything that is shared.
-fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
+fn limit_policy(policy: Policy, limits: [u64; 4]) -> Policy {
     let mut policy = policy;
-    policy.rules.only(&[budget::RULE.id]);
+    policy.rules.keep_only(&[budget::RULE.id]);
     let [run, call_tree, agent, tenant] = limits.map(|cost| {
         BudgetLimits::new([
             (Dimension::Steps, 8 + cost / 1_000),
@@ -35,14 +35,14 @@ fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
     policy
 }
 
-fn counter(world: &World, asked: &Asked, of_agent: bool, dimension: Dimension) -> u64 {
+fn counter(world: &World, asked: &RequestResult, of_agent: bool, dimension: Dimension) -> u64 {
     let agent = asked.proposal.request.agent.clone().filter(|_| of_agent);
     let key = CounterKey { agent, day: asked.verdict.at.day(), dimension, tier: None };
     world.store.counters().get(&key).copied().unwrap_or(0)
 }
 
 /// Right after a permit: all reservations and bookings fit.
-fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
+fn check_limits(world: &World, asked: &RequestResult) -> Result<(), TestCaseError> {
     if asked.verdict.decision != Decision::Allow || asked.verdict.replayed || !asked.stored {
         return Ok(());
     }
@@ -139,13 +139,13 @@ proptest! {
 
     #[test]
     fn no_reservation_passes_a_limit(policy in policy(), limits in any_limits(), history in history(40)) {
-        check_all(limited(policy, limits), &history, false)?;
+        check_all(limit_policy(policy, limits), &history, false)?;
     }
 
     /// Replicas see old counters; the store has the last word.
     #[test]
     fn nor_one_that_was_decided_on_old_counters(policy in policy(), limits in any_limits(), history in history(40)) {
-        check_all(limited(policy, limits), &history, true)?;
+        check_all(limit_policy(policy, limits), &history, true)?;
     }
 }
 

@@ -23,17 +23,17 @@ use crate::{
 const ROWS_MAX: usize = 160;
 
 /// One tree as it is stored.
-struct Grown<'a> {
+struct GrownTree<'a> {
     fold: &'a CallTree,
     events: &'a [Event],
 }
 
-fn grown<'a>(world: &'a World, root: &SessionId) -> Grown<'a> {
-    Grown { fold: world.store.tree(root).expect("stored"), events: world.store.events(root) }
+fn grown<'a>(world: &'a World, root: &SessionId) -> GrownTree<'a> {
+    GrownTree { fold: world.store.tree(root).expect("stored"), events: world.store.events(root) }
 }
 
 /// The last judgements of each session, all that are open and all that a person is asked about, with their reports.
-fn last_events(grown: &Grown<'_>, rows: usize) -> Vec<Event> {
+fn last_events(grown: &GrownTree<'_>, rows: usize) -> Vec<Event> {
     let mut judged: BTreeMap<_, Vec<&JudgmentEvent>> = BTreeMap::new();
     for event in grown.events {
         if let Event::Judged(event) = event {
@@ -62,7 +62,7 @@ fn last_events(grown: &Grown<'_>, rows: usize) -> Vec<Event> {
 
 /// The sums over all rows, as the store makes them. Sums that the tree has are taken from it: a test with a database
 /// compares them with the store's.
-fn totals(grown: &Grown<'_>, given: &[Event]) -> Totals {
+fn totals(grown: &GrownTree<'_>, given: &[Event]) -> Totals {
     let tree = grown.fold;
     let judged = grown.events.iter().filter_map(|event| match event {
         Event::Judged(event) => Some((event.seq, event.fingerprint)),
@@ -103,14 +103,14 @@ fn totals(grown: &Grown<'_>, given: &[Event]) -> Totals {
         sessions: sessions.collect(),
         seen: seen.collect(),
         forgotten_change: forgotten.max().unwrap_or(0),
-        controls: grown.events.iter().filter_map(controlled).collect(),
+        controls: grown.events.iter().filter_map(as_control_event).collect(),
         uses: tree.uses.values().cloned().collect(),
         changes: tree.changes.iter().cloned().collect(),
         kept: kept.collect(),
     }
 }
 
-fn controlled(event: &Event) -> Option<ControlEvent> {
+fn as_control_event(event: &Event) -> Option<ControlEvent> {
     match event {
         Event::Controlled(event) => Some((**event).clone()),
         Event::Judged(_) | Event::Settled(_) => None,
@@ -118,7 +118,7 @@ fn controlled(event: &Event) -> Option<ControlEvent> {
 }
 
 /// When a call may have changed the world, by its rows; 0 when it did not.
-fn changed_at(grown: &Grown<'_>, call: &JudgmentEvent) -> u64 {
+fn changed_at(grown: &GrownTree<'_>, call: &JudgmentEvent) -> u64 {
     let reports = grown.events.iter().rev().filter_map(|event| match event {
         Event::Settled(event) if event.permit_seq == call.seq => Some(event),
         _ => None,
@@ -135,7 +135,7 @@ fn changed_at(grown: &Grown<'_>, call: &JudgmentEvent) -> u64 {
 
 /// A request whose call, if permitted, is settled at once: an open call is evicted by its request's time, and loaded by
 /// its last judgment's.
-fn settled() -> impl Strategy<Value = Step> {
+fn settled_step() -> impl Strategy<Value = Step> {
     (ask(), ending(), select(vec![OutcomeStatus::Success, OutcomeStatus::Error, OutcomeStatus::Unknown])).prop_map(
         |(ask, ending, status)| {
             Step::Ask(Ask { repeat_intended: false, outcome: Some(Ending { status, ..ending }), ..ask })
@@ -143,7 +143,7 @@ fn settled() -> impl Strategy<Value = Step> {
     )
 }
 
-fn restored(grown: &Grown<'_>, rows: usize) -> CallTree {
+fn restore_tree(grown: &GrownTree<'_>, rows: usize) -> CallTree {
     let first = grown.events.first().map(Event::at).unwrap_or_default();
     let given = last_events(grown, rows);
     let new = CallTree::new(grown.fold.tenant, grown.fold.root.clone(), first);
@@ -159,7 +159,7 @@ proptest! {
         for (root, tree) in &world.trees {
             let grown = grown(&world, root);
             prop_assert_eq!(tree, grown.fold);
-            prop_assert_eq!(&restored(&grown, ROWS_MAX), grown.fold);
+            prop_assert_eq!(&restore_tree(&grown, ROWS_MAX), grown.fold);
             let (due, end) = (tree.due, tree.first_lease_end());
             prop_assert!(end.is_none_or(|end| due.is_some_and(|due| due <= end)), "{:?} after {:?}", due, end);
         }
@@ -172,13 +172,13 @@ proptest! {
     #[test]
     fn the_last_events_and_the_totals_judge_like_the_whole_tree(
         policy in policy(),
-        history in vec(settled(), 280..360),
-        next in vec(settled(), 12),
+        history in vec(settled_step(), 280..360),
+        next in vec(settled_step(), 12),
     ) {
         let mut warm = World::after(&policy, &history);
         let mut cold = warm.clone();
         for (root, tree) in &mut cold.trees {
-            *tree = restored(&grown(&warm, root), ROWS_MAX);
+            *tree = restore_tree(&grown(&warm, root), ROWS_MAX);
         }
         for step in &next {
             let (warm, cold) = (warm.step(step), cold.step(step));

@@ -128,7 +128,7 @@ impl Pen {
     }
 }
 
-fn written(doc: &Doc, pen: &Pen) -> String {
+fn write_document(doc: &Doc, pen: &Pen) -> String {
     let mut out = String::new();
     pen.clone().write(doc, &mut out);
     out
@@ -216,7 +216,7 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
     vec((any::<prop::sample::Index>(), select(pieces.to_vec()), 0..3_usize), 1..4)
 }
 
-fn edited(text: &str, edits: &[Edit]) -> String {
+fn apply_edits(text: &str, edits: &[Edit]) -> String {
     let mut chars: Vec<char> = text.chars().collect();
     for (place, piece, removed) in edits {
         let at = place.index(chars.len() + 1);
@@ -242,7 +242,7 @@ proptest! {
 
     #[test]
     fn the_way_it_is_written_does_not_change_a_fingerprint(doc in doc(), one in pen(), other in pen()) {
-        let (one, other) = (written(&doc, &one), written(&doc, &other));
+        let (one, other) = (write_document(&doc, &one), write_document(&doc, &other));
         let (a, b) = (proposal(&one), proposal(&other));
         prop_assert_eq!(&a.canonical, &b.canonical, "{} / {}", one, other);
         prop_assert_eq!((a.fingerprint, a.args_digest), (b.fingerprint, b.args_digest));
@@ -250,21 +250,21 @@ proptest! {
 
     #[test]
     fn canonicalising_twice_is_once(doc in doc(), pen in pen()) {
-        let value = read(&written(&doc, &pen));
+        let value = read(&write_document(&doc, &pen));
         let canonical = value.canonical();
         prop_assert_eq!(read(&canonical).canonical(), canonical.clone());
         prop_assert_eq!(read(&canonical), value, "{}", canonical);
     }
 
     #[test]
-    fn it_is_json_when_serde_json_says_so(doc in doc(), pen in pen()) {
-        let text = written(&doc, &pen);
+    fn json_is_accepted_as_by_serde_json(doc in doc(), pen in pen()) {
+        let text = write_document(&doc, &pen);
         prop_assert!(parse(&text).is_ok() && is_json(&text) != Some(false), "{text:?}");
     }
 
     #[test]
-    fn what_is_almost_json_is_judged_like_serde_json_does(doc in doc(), pen in pen(), edits in edits()) {
-        agrees_with_serde(&edited(&written(&doc, &pen), &edits))?;
+    fn malformed_json_is_rejected_as_by_serde_json(doc in doc(), pen in pen(), edits in edits()) {
+        agrees_with_serde(&apply_edits(&write_document(&doc, &pen), &edits))?;
     }
 
     #[test]
@@ -295,7 +295,7 @@ proptest! {
         kind in text(), signature in text(), result in text(), doc in doc(), pen in pen()
     ) {
         let error = ResultDigest::of_error(&kind, &signature);
-        for success in [&result, &signature, &kind, &format!("{kind}{signature}"), &written(&doc, &pen)] {
+        for success in [&result, &signature, &kind, &format!("{kind}{signature}"), &write_document(&doc, &pen)] {
             prop_assert_ne!(ComparableResult::of(success, &[], Timestamp::default()).digest, error);
             prop_assert_ne!(ResultDigest::of_success(success), error);
         }
@@ -303,7 +303,7 @@ proptest! {
 
     #[test]
     fn a_result_is_known_again_however_it_is_written(doc in doc(), one in pen(), other in pen()) {
-        let text = |pen| written(&Doc::List(vec![doc.clone()]), pen);
+        let text = |pen| write_document(&Doc::List(vec![doc.clone()]), pen);
         prop_assert!(text(&one).len() < json::BYTES_MAX);
         let digest = |pen| ComparableResult::of(&text(pen), &[], Timestamp::default()).digest;
         prop_assert_eq!(digest(&one), digest(&other));

@@ -76,7 +76,7 @@ fn read(result: &str) -> ComparableResult {
     ComparableResult::of(result, &[], Timestamp::from_millis(1_795_600_000_000))
 }
 
-fn compared(later: &ResultMarkers, earlier: &ResultMarkers) -> ResultDifference {
+fn compare_markers(later: &ResultMarkers, earlier: &ResultMarkers) -> ResultDifference {
     later.compared_with(earlier, &[])
 }
 
@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn what_a_result_says_is_never_masked(
+    fn content_of_a_result_is_never_masked(
         before in pieces(), what in says(), other in says(), after in pieces(), at in any::<Index>()
     ) {
         prop_assume!(what != other);
@@ -100,7 +100,7 @@ proptest! {
         for write in [text, object] {
             let [a, b] = [write(&one, 7), write(&two, 7)].map(|result| read(&result));
             prop_assert_ne!(a.digest, b.digest);
-            for compared in [compared(&a.marks, &b.marks), compared(&b.marks, &a.marks)] {
+            for compared in [compare_markers(&a.marks, &b.marks), compare_markers(&b.marks, &a.marks)] {
                 let is_told = matches!(compared, ResultDifference::Risen | ResultDifference::News);
                 prop_assert!(is_told, "{} / {}", write(&one, 7), write(&two, 7));
             }
@@ -108,14 +108,14 @@ proptest! {
     }
 
     #[test]
-    fn what_tells_occurrences_apart_always_is(pieces in pieces(), n in 1..9_999_u64, m in 1..9_999_u64) {
+    fn identities_of_occurrences_are_always_masked(pieces in pieces(), n in 1..9_999_u64, m in 1..9_999_u64) {
         for write in [text, object] {
             let [a, b] = [n, m].map(|n| read(&write(&pieces, n)).marks);
-            prop_assert_ne!(compared(&a, &b), ResultDifference::News, "{} / {}", write(&pieces, n), write(&pieces, m));
+            prop_assert_ne!(compare_markers(&a, &b), ResultDifference::News, "{} / {}", write(&pieces, n), write(&pieces, m));
         }
         let is_named = n != m && pieces.iter().any(|piece| matches!(piece, Piece::Occurs(way) if way % 9 < 3));
         let [a, b] = [n, m].map(|n| read(&text(&pieces, n)).marks);
         let expected = if is_named { ResultDifference::Receipt { lapses: false } } else { ResultDifference::Equal };
-        prop_assert_eq!(compared(&a, &b), expected, "{} / {}", text(&pieces, n), text(&pieces, m));
+        prop_assert_eq!(compare_markers(&a, &b), expected, "{} / {}", text(&pieces, n), text(&pieces, m));
     }
 }

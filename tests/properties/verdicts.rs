@@ -68,7 +68,7 @@ fn lower<T: Ord + Copy>(known: &mut Option<T>, asked: Option<T>) {
     };
 }
 
-fn tightened(policy: &Policy, screws: &Screws) -> Policy {
+fn tighten_policy(policy: &Policy, screws: &Screws) -> Policy {
     let mut policy = policy.clone();
     let rules = &mut policy.rules;
     let detectors = rules.iter().filter_map(|slot| Some((slot.rule.id, *slot.levels()?))).collect::<Vec<_>>();
@@ -154,7 +154,7 @@ proptest! {
         probes in probes(),
     ) {
         let mut world = World::after(&policy, &history);
-        let tighter = tightened(&policy, &screws);
+        let tighter = tighten_policy(&policy, &screws);
         for probe in &probes {
             let (who, proposal) = world.propose(probe);
             let (loose, tight) = (decide(&world, &policy, who, &proposal), decide(&world, &tighter, who, &proposal));

@@ -19,13 +19,13 @@ use proptest::{collection::vec, prelude::*};
 use crate::{
     alphabet::{Ask, Ending, Step, ask, ending, history, policy},
     cases,
-    world::{Asked, World},
+    world::{RequestResult, World},
 };
 
 /// Only these rules run, and nothing else gets in the way of their waits.
 fn only(policy: Policy, rules: &[&str]) -> Policy {
     let mut policy = policy;
-    policy.rules.only(rules);
+    policy.rules.keep_only(rules);
     policy
 }
 
@@ -48,7 +48,7 @@ fn end_of_lease(world: &World, who: usize, proposal: &Proposal, now: Timestamp) 
 }
 
 /// Repeats the call after its wait: with the same call_id, and with another.
-fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
+fn check(world: &World, asked: &RequestResult) -> Result<(), TestCaseError> {
     if asked.verdict.decision != Decision::Wait || asked.verdict.replayed || !asked.stored {
         return Ok(());
     }

@@ -63,7 +63,7 @@ pub(crate) struct World {
 
 /// Result of a request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestResult {
     pub(crate) who: usize,
     pub(crate) proposal: Proposal,
     pub(crate) verdict: Verdict,
@@ -109,7 +109,7 @@ impl World {
     }
 
     /// The result of a step with an answered request.
-    pub(crate) fn step(&mut self, step: &Step) -> Option<Asked> {
+    pub(crate) fn step(&mut self, step: &Step) -> Option<RequestResult> {
         match step {
             Step::Ask(ask) => return self.ask(ask),
             Step::Report { which, outcome } => {
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, ask: &Ask) -> Option<Asked> {
+    fn ask(&mut self, ask: &Ask) -> Option<RequestResult> {
         let (who, proposal) = self.propose(ask);
         self.turn(who);
         // The calls of one batch are new and judged in one go.
@@ -185,7 +185,7 @@ impl World {
         let open = self.batch.as_ref().filter(|(root, at, _)| joins && *root == root_id(who) && *at == self.now);
         let batch = open.map(|(_, _, first)| *first);
         let asked = match self.judge(&self.policy, who, &proposal, batch, self.now) {
-            Ok(Evaluation::Replay(verdict)) => Some(Asked { who, proposal, verdict, stored: true }),
+            Ok(Evaluation::Replay(verdict)) => Some(RequestResult { who, proposal, verdict, stored: true }),
             Ok(Evaluation::New(verdict, change)) => {
                 let stored = self.commit(&root_id(who), *change).is_ok();
                 if stored {
@@ -198,7 +198,7 @@ impl World {
                         drop(self.report(who, &proposal.request.call_id, outcome));
                     }
                 }
-                Some(Asked { who, proposal, verdict, stored })
+                Some(RequestResult { who, proposal, verdict, stored })
             }
             Err(_) => None,
         };
@@ -288,7 +288,7 @@ impl World {
     fn take_in(&mut self, recorded: &RecordResult) {
         if let Some((tool, observation)) = &recorded.observation {
             let allowance = self.policy.retry.allowance;
-            self.tools.entry(tool.clone()).or_default().reported(observation, &allowance);
+            self.tools.entry(tool.clone()).or_default().record_report(observation, &allowance);
         }
     }
 

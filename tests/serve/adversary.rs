@@ -14,7 +14,7 @@ use crate::{
         process::is_alive,
         wire::{call, question},
     },
-    server::{Home, Server, finished, path, program, ran},
+    server::{Home, Server, path, program, ran, run_to_end},
 };
 
 /// The user `nobody`, in Debian.
@@ -35,7 +35,7 @@ impl Shell {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "bash", "-c", line]).env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").envs(self.variables.iter().cloned()).current_dir("/");
-        let (code, out, error) = finished(command).await;
+        let (code, out, error) = run_to_end(command).await;
         (code == Some(0), out + &error)
     }
 }
@@ -62,7 +62,7 @@ async fn an_agent_of_another_user_cannot_answer_its_own_question() {
     if !can_be_another() {
         return;
     }
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let (dir, policy) = (home.data_dir(), home.file("policy.yaml", POLICY));
     let server = Server::start(&home, &["--policy", path(&policy)]);
     let (admin, agent) = (token(&home, "admin").await, token(&home, "agent").await);
@@ -124,7 +124,7 @@ async fn an_agent_of_another_user_cannot_answer_its_own_question() {
     let mut command = program();
     let url = format!("http://{}", server.address);
     command.args(["approvals", "approve", &asked.approval_id, "--server", &url]).env("CALLGATE_TOKEN_FILE", &person);
-    let (code, _, error) = finished(command).await;
+    let (code, _, error) = run_to_end(command).await;
     assert_eq!(code, Some(0), "{error}");
     assert_eq!(ask().await.decision(), Decision::Allow);
 }

@@ -229,7 +229,7 @@ fn http_hooks_want_a_version_that_blocks_when_they_fail() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hooks_that_are_installed_are_those_that_the_server_hears() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let url = format!("http://{}", server.address);
     let person = Person::new("exit 0");

@@ -15,7 +15,7 @@ use crate::{
         until,
         wire::{Client, call, evaluate, question, record, success},
     },
-    server::{Home, Server, path, program, ran, refused},
+    server::{Home, Server, fail_to_start, path, program, ran},
 };
 
 const POLICY: &str = "policy_engine:
@@ -33,15 +33,15 @@ async fn paid(client: &mut Client, invoice: u32) {
     record(client, success(&format!("s{invoice}"), "c1", "paid")).await;
 }
 
-async fn stopped(server: Server) {
+async fn stop_server(server: Server) {
     assert!(signal(server.pid(), "TERM"));
-    let (status, _) = server.ended(END).await;
+    let (status, _) = server.wait_for_end(END).await;
     assert!(status.success(), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() {
-    let home = Home::prepared().await;
+async fn online_backup_is_complete_after_its_restore() {
+    let home = Home::with_cluster().await;
     let (policy, data_dir) = (home.file("policy.yaml", POLICY), home.data_dir());
     let (folder, new) = (home.folder().join("backup"), home.folder().join("new"));
     let server = Server::start(&home, &["--policy", path(&policy)]);
@@ -87,7 +87,7 @@ async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() 
     assert!(said.contains("docs/operations.md#backup-and-restore") && !staging.exists(), "{said}");
 
     drop(client);
-    stopped(server).await;
+    stop_server(server).await;
     let server = Server::with(&["--data-dir", path(&new), "--policy", path(&policy)]);
     let mut client = server.client().await;
     assert_eq!(pay(&mut client, 1).await, Decision::Reuse, "it was paid");
@@ -97,7 +97,7 @@ async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() 
     assert_eq!(pay(&mut client, 3).await, Decision::Allow, "what came after the backup is not known");
     let (_, said, _) = ran(&["psql", "--data-dir", path(&new), "--", "-Atc", MEMBERS]).await;
     assert_eq!(said, "callgate_analyst\n", "roles come along");
-    stopped(server).await;
+    stop_server(server).await;
 
     let dump = folder.join("database.dump");
     fs::write(&dump, &fs::read(&dump).expect("a dump")[1..]).expect("writable");
@@ -126,7 +126,7 @@ async fn killed_when(args: &[&str], what: &str, holds: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn backups_are_verified_and_kept_in_number_and_one_that_was_killed_is_none() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let (policy, data_dir) = (home.file("policy.yaml", POLICY), home.data_dir());
     let shelf = home.folder().join("shelf");
     fs::create_dir(&shelf).expect("made");
@@ -176,7 +176,7 @@ async fn backups_are_verified_and_kept_in_number_and_one_that_was_killed_is_none
     assert!(code == Some(0) && said.contains("The audit chain is intact"), "{said}{error}");
     assert_eq!(names(&shelf), kept, "the scratch database is gone");
     drop((client, holder));
-    stopped(server).await;
+    stop_server(server).await;
 }
 
 const MEMBERS: &str = "select r.rolname from pg_auth_members a join pg_roles r on r.oid = a.roleid
@@ -195,15 +195,15 @@ fn other() -> Option<PathBuf> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_private_database_moves_to_another_major_version() {
     let Some(other) = other() else { return };
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let (policy, data_dir) = (home.file("policy.yaml", POLICY), home.data_dir());
     let server = Server::start(&home, &["--policy", path(&policy)]);
     let mut client = server.client().await;
     paid(&mut client, 1).await;
     drop(client);
-    stopped(server).await;
+    stop_server(server).await;
 
-    let (code, error) = refused(&["--data-dir", path(&data_dir), "--pg-bin", path(&other)]).await;
+    let (code, error) = fail_to_start(&["--data-dir", path(&data_dir), "--pg-bin", path(&other)]).await;
     assert!(code == Some(1) && error.contains("`callgate restore` by the new ones"), "{error}");
     let kept = home.folder().join("kept");
     let (code, _, error) = ran(&["backup", path(&kept), "--data-dir", path(&data_dir)]).await;
@@ -219,5 +219,5 @@ async fn the_private_database_moves_to_another_major_version() {
     assert_eq!(pay(&mut client, 1).await, Decision::Reuse);
     paid(&mut client, 2).await;
     drop(client);
-    stopped(server).await;
+    stop_server(server).await;
 }

@@ -2,22 +2,22 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use crate::server::{Home, Server, finished, path, program, ran};
+use crate::server::{Home, Server, path, program, ran, run_to_end};
 
 /// Output of a command with this contexts file and environment, and its exit code.
 async fn with(config: &Path, environment: &[(&str, &str)], line: &str) -> (Option<i32>, String, String) {
     let mut command = program();
     command.args(line.split(' ')).env("CALLGATE_CONFIG", config).envs(environment.iter().copied());
-    finished(command).await
+    run_to_end(command).await
 }
 
-fn closed(path: &Path) {
+fn restrict_file_mode(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("ours");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_context_is_a_server_with_its_credential() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let url = format!("http://{}", server.address);
     let (code, token, error) = ran(&["tokens", "create", "ops", "--role", "admin,operator", "--server", &url]).await;
@@ -26,7 +26,7 @@ async fn a_context_is_a_server_with_its_credential() {
     let elsewhere = ["tokens", "create", "x", "--role", "agent", "--tenant", "acme", "--server", &url];
     let (code, _, error) = ran(&elsewhere).await;
     assert!(code == Some(1) && error.contains("--tenant acme needs --database-url"), "{error}");
-    closed(&home.file("ops.token", &token));
+    restrict_file_mode(&home.file("ops.token", &token));
     let text = format!(
         "contexts:\n  here: {{server: '{url}', token_file: ops.token}}\n  inline: {{server: '{url}', token: {}}}\n  \
          asked: {{server: '{url}', token_command: [cat, {}]}}\n  bare: {{server: '{url}'}}\n",
@@ -34,7 +34,7 @@ async fn a_context_is_a_server_with_its_credential() {
         home.file("ops.token", &token).display()
     );
     let config = home.file("contexts.yaml", &text);
-    closed(&config);
+    restrict_file_mode(&config);
 
     for name in ["here", "inline", "asked"] {
         let (code, said, error) = with(&config, &[], &format!("tokens list --context {name}")).await;
@@ -68,7 +68,7 @@ async fn a_context_is_a_server_with_its_credential() {
     // Others than the owner may neither read a token nor change its target.
     fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).expect("ours");
     refused(with(&config, &[], "tokens list").await, &format!("others may read it: chmod 600 {}", path(&config)));
-    closed(&config);
+    restrict_file_mode(&config);
     let file = home.file("ops.token", &token);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");
     refused(with(&config, &[], "tokens list").await, "every user of this machine may read it");

@@ -15,7 +15,7 @@ use sqlx::Row as _;
 use crate::{
     common::{
         all, in_time, until,
-        wire::{Client, call, evaluate_as, from, question, record_as, shown, success},
+        wire::{Client, call, evaluate_as, from, question, record_as, success, with_token},
     },
     server::{Home, Server, path, ran},
 };
@@ -64,11 +64,11 @@ fn acks(history: &History) -> Vec<Ack> {
     history.lock().expect("no panic").clone()
 }
 
-fn recorded(history: &History) -> usize {
+fn count_recorded(history: &History) -> usize {
     acks(history).iter().filter(|ack| ack.recorded).count()
 }
 
-fn asked(session: &str, n: usize) -> EvaluateRequest {
+fn evaluate_request(session: &str, n: usize) -> EvaluateRequest {
     let arguments = format!(r#"{{"session":"{session}","n":{n}}}"#);
     question(session, call(&format!("c{n}"), ["pay", "work"][n % 2], &arguments))
 }
@@ -82,7 +82,9 @@ async fn agent(mut client: Client, caller: Caller, session: String, first: usize
     let token = caller.token.clone();
     for n in first.. {
         let id = format!("c{n}");
-        let Ok(answer) = client.evaluate(shown(token.as_deref(), asked(&session, n))).await else { return };
+        let Ok(answer) = client.evaluate(with_token(token.as_deref(), evaluate_request(&session, n))).await else {
+            return;
+        };
         let Some(permit) = answer.into_inner().verdict.and_then(|verdict| verdict.permit) else { continue };
         let at = {
             let mut history = history.lock().expect("no panic");
@@ -95,7 +97,7 @@ async fn agent(mut client: Client, caller: Caller, session: String, first: usize
             continue;
         }
         let report = success(&session, &id, &result(&caller, n));
-        let Ok(answer) = client.record(shown(token.as_deref(), report)).await else { return };
+        let Ok(answer) = client.record(with_token(token.as_deref(), report)).await else { return };
         assert!(!answer.into_inner().replayed);
         history.lock().expect("no panic")[at].recorded = true;
     }
@@ -119,7 +121,7 @@ async fn work_and_kill(server: Server, callers: &[Caller], first: usize, history
     let killing = async {
         until("enough to lose", async || {
             assert!(!gone.load(Ordering::SeqCst), "an agent gave up too early");
-            recorded(history) >= enough
+            count_recorded(history) >= enough
         })
         .await;
         server.kill();
@@ -131,7 +133,7 @@ async fn states(client: &mut Client, caller: &Caller) -> Vec<(String, CallSummar
     let mut all = Vec::new();
     for session in caller.sessions() {
         let request = GetSessionStateRequest { session_id: session.clone(), last_calls: 64, summary_tokens: 0 };
-        let state = client.get_session_state(shown(caller.token.as_deref(), request));
+        let state = client.get_session_state(with_token(caller.token.as_deref(), request));
         let state = in_time("a state", state).await.expect("a state").into_inner().state.expect("a state");
         all.extend(state.calls.into_iter().map(|call| (session.clone(), call)));
     }
@@ -161,7 +163,7 @@ async fn check(home: &Home, client: &mut Client, caller: &Caller, history: &[Ack
             Some(CallState::Succeeded) => {}
             Some(CallState::InFlight) => {
                 assert!(!ack.recorded, "{ack:?}");
-                let again = evaluate_as(token, client, asked(&ack.session, ack.number())).await;
+                let again = evaluate_as(token, client, evaluate_request(&ack.session, ack.number())).await;
                 assert!(again.replayed && again.permit.as_ref() == Some(&ack.permit), "{ack:?}: {again:?}");
             }
             None => {
@@ -190,15 +192,15 @@ async fn killed_amid_work(home: &Home, args: &[&str], callers: &[Caller]) {
     }
     for caller in callers {
         for session in caller.sessions() {
-            let next = evaluate_as(caller.token.as_deref(), &mut client, asked(&session, 9_999)).await;
+            let next = evaluate_as(caller.token.as_deref(), &mut client, evaluate_request(&session, 9_999)).await;
             assert_eq!(next.decision(), Decision::Allow, "the session goes on: {next:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
-    let home = Home::prepared().await;
+async fn acknowledged_calls_survive_a_killed_server() {
+    let home = Home::with_cluster().await;
     let policy = home.file("policy.yaml", POLICY);
     killed_amid_work(&home, &["--policy", path(&policy)], &[Caller { tenant: 1, token: None, sessions: SESSIONS }])
         .await;
@@ -214,8 +216,8 @@ async fn token(home: &Home, tenant: &str, role: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_to_two_tenants_is_lost_or_crosses_when_the_server_is_killed() {
-    let home = Home::prepared().await;
+async fn acknowledged_calls_of_two_tenants_survive_a_killed_server() {
+    let home = Home::with_cluster().await;
     let policy = home.file("policy.yaml", POLICY);
     let args = ["--policy", path(&policy)];
     let callers = {
@@ -226,7 +228,7 @@ async fn nothing_acknowledged_to_two_tenants_is_lost_or_crosses_when_the_server_
         let (_, admin) = (token(&home, "default", "admin").await, token(&home, "acme", "admin").await);
         let apply = ApplyPolicyRequest { text: POLICY.into(), ..Default::default() };
         let mut policies = PolicyServiceClient::new(server.channel().await);
-        policies.apply_policy(shown(Some(&admin), apply)).await.expect("its own policy");
+        policies.apply_policy(with_token(Some(&admin), apply)).await.expect("its own policy");
         let mine = token(&home, "default", "agent").await;
         let theirs = token(&home, "acme", "agent").await;
         [(1, mine), (2, theirs)].map(|(tenant, token)| Caller { tenant, token: Some(token), sessions: SESSIONS / 2 })

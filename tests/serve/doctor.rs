@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::{
     common::{
-        certificates::{Authority, put},
+        certificates::{Authority, write_atomically},
         postgres::Postgres,
     },
     server::{Home, Server, path, ran},
 };
 
 /// The checks of a run, and its exit code.
-async fn looked(args: &[&str]) -> (Option<i32>, Vec<Value>) {
+async fn run_doctor(args: &[&str]) -> (Option<i32>, Vec<Value>) {
     let (code, said, error) = ran(&[&["doctor", "--json"], args].concat()).await;
     let lines = said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}")));
     let checks: Vec<Value> = lines.collect();
@@ -19,33 +19,33 @@ async fn looked(args: &[&str]) -> (Option<i32>, Vec<Value>) {
     (code, checks)
 }
 
-fn found<'a>(checks: &'a [Value], name: &str) -> &'a Value {
+fn find_check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
     let mut all = checks.iter().filter(|check| check["check"] == name);
     all.next().unwrap_or_else(|| panic!("{name} was not looked at: {checks:?}"))
 }
 
 #[track_caller]
 fn assert_is(checks: &[Value], name: &str, status: &str, cure: &str) {
-    let check = found(checks, name);
+    let check = find_check(checks, name);
     assert_eq!(check["status"], status, "{check}");
     assert!(check["cure"].as_str().unwrap_or_default().contains(cure), "{check}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_would_meet_is_said_and_nothing_is_changed() {
+async fn doctor_reports_what_a_server_would_find_and_changes_nothing() {
     let (postgres, home) = (Postgres::start().await, Home::empty());
     let url = postgres.url();
     let policy = home.file("policy.yaml", "policy_engine: {}\n");
     let args = ["--database-url", url.as_str(), "--server", "http://127.0.0.1:9", "--policy", path(&policy)];
-    let (code, checks) = looked(&args).await;
+    let (code, checks) = run_doctor(&args).await;
     assert_eq!(code, Some(0), "{checks:?}");
-    assert!(found(&checks, "migrations")["found"].as_str().expect("text").contains("there is no schema yet"));
+    assert!(find_check(&checks, "migrations")["found"].as_str().expect("text").contains("there is no schema yet"));
     assert_eq!(postgres.number("select count(*) from pg_namespace where nspname = 'callgate'").await, 0);
 
     let server = Server::with(&["--database-url", url.as_str(), "--policy", path(&policy)]);
     let at = format!("http://{}", server.address);
     let args = ["--database-url", url.as_str(), "--server", at.as_str(), "--policy", path(&policy)];
-    let (code, checks) = looked(&args).await;
+    let (code, checks) = run_doctor(&args).await;
     assert_eq!(code, Some(0), "{checks:?}");
     for name in ["fsync", "migrations", "tables", "row_security", "policy", "health", "version"] {
         assert_is(&checks, name, "ok", "");
@@ -68,7 +68,7 @@ async fn what_a_server_would_meet_is_said_and_nothing_is_changed() {
         postgres.tamper(sql).await;
     }
     std::fs::write(&policy, "policy_engine: {nonsense: 1}\n").expect("writable");
-    let (code, checks) = looked(&args).await;
+    let (code, checks) = run_doctor(&args).await;
     assert_eq!(code, Some(1));
     assert_is(&checks, "synchronous_commit", "wrong", "alter database");
     assert_is(&checks, "default_transaction_isolation", "warning", "read committed");
@@ -84,8 +84,8 @@ async fn what_a_server_would_meet_is_said_and_nothing_is_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
-    let (postgres, home) = (Postgres::start().await, Home::prepared().await);
+async fn missing_migration_rights_and_unusable_files_are_reported() {
+    let (postgres, home) = (Postgres::start().await, Home::with_cluster().await);
     postgres.tamper("create role runner login password 'runner'").await;
     let runner = postgres.url().replacen("callgate:", "runner:runner@", 1);
     let password = runner.find("runner@").expect("it") + "runner@".len();
@@ -96,8 +96,10 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
     let (other, key) = (home.folder().join("other"), authority.server());
     std::fs::create_dir(&other).expect("a folder");
     let (_, key) = key.write(&other);
-    let (ca, crl) =
-        (put(home.folder(), "ca.pem", &authority.pem), put(home.folder(), "ca.crl", &authority.revoked(&[], 2025)));
+    let (ca, crl) = (
+        write_atomically(home.folder(), "ca.pem", &authority.pem),
+        write_atomically(home.folder(), "ca.crl", &authority.revocation_list(&[], 2025)),
+    );
     let args = [
         "--database-url",
         &runner,
@@ -114,7 +116,7 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
         "--auth",
         "/nowhere.yaml",
     ];
-    let (code, checks) = looked(&args).await;
+    let (code, checks) = run_doctor(&args).await;
     assert_eq!(code, Some(1));
     assert_is(&checks, "migrate", "wrong", "grant create on database");
     assert_is(&checks, "certificates", "wrong", "intermediate certificates");
@@ -135,7 +137,7 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
     let (server, collector) = (format!("https://{at}"), "http://127.0.0.1:9");
     let args = ["--database-url", away, "--server", &server, "--otlp-endpoint", collector];
     let gone = ["--tls-cert", "/nowhere.crt", "--tls-key", "/nowhere.key"];
-    let (code, checks) = looked(&[&args[..], &gone].concat()).await;
+    let (code, checks) = run_doctor(&[&args[..], &gone].concat()).await;
     assert_eq!(code, Some(1));
     let told: Vec<&str> = checks.iter().filter_map(|check| check["found"].as_str()).collect();
     let once = |part: &str| assert_eq!(told.iter().filter(|found| found.contains(part)).count(), 1, "{part}: {told:?}");
@@ -150,9 +152,9 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
 
     // A check starts no private database.
     let data_dir = home.data_dir();
-    let (code, checks) = looked(&["--data-dir", path(&data_dir), "--server", "http://127.0.0.1:9"]).await;
+    let (code, checks) = run_doctor(&["--data-dir", path(&data_dir), "--server", "http://127.0.0.1:9"]).await;
     assert_eq!(code, Some(0), "{checks:?}");
-    assert!(found(&checks, "data")["found"].as_str().expect("text").contains("it does not run"));
+    assert!(find_check(&checks, "data")["found"].as_str().expect("text").contains("it does not run"));
     let of_database: Vec<&Value> = checks.iter().filter(|check| check["area"] == "database").collect();
     assert!(of_database.iter().all(|check| check["status"] == "not_looked_at"), "{of_database:?}");
     assert_eq!(home.postmaster(), None);

@@ -41,7 +41,7 @@ struct Desk {
 
 impl Desk {
     async fn open() -> Self {
-        let home = Home::prepared().await;
+        let home = Home::with_cluster().await;
         let policy = home.file("policy.yaml", POLICY);
         let server = Server::start(&home, &["--policy", path(&policy)]);
         Self { url: format!("http://{}", server.address), server: Some(server), home }
@@ -217,7 +217,7 @@ async fn a_sub_agent_shares_what_was_done_and_runs_are_the_users_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_compaction_the_model_is_told_what_it_has_done() {
+async fn compaction_gives_the_model_its_summary() {
     let desk = Desk::open().await;
     for (host, session) in [("claude-code", "s1"), ("codex", "s2"), ("gemini", "s3")] {
         let agent = desk.agent(host, session);
@@ -267,7 +267,7 @@ async fn a_warning_is_told_where_a_host_hears_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_open_at_the_end_of_a_turn_is_called_off() {
+async fn open_calls_are_cancelled_at_the_end_of_a_turn() {
     let desk = Desk::open().await;
     let agent = desk.agent("claude-code", "s1");
     let state = async || desk.does("sessions show s1").await;
@@ -343,7 +343,7 @@ async fn without_a_server_nothing_runs_unless_its_owner_wants_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_is_blocked_only_where_a_tool_may_run() {
+async fn unreadable_event_is_blocked_before_a_tool_alone() {
     let home = Home::empty();
     let desk = Desk { url: "http://127.0.0.1:9".to_owned(), server: None, home };
     for (host, text, code) in [

@@ -15,16 +15,16 @@ use crate::{
         until,
         wire::{call, evaluate, question, record, success},
     },
-    server::{Home, Server, path, ran, refused},
+    server::{Home, Server, fail_to_start, path, ran},
 };
 
 /// The whole answer to a request of HTTP/1, head and body.
 pub(crate) async fn get(server: &Server, path: &str) -> String {
-    said(server, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+    send_request(server, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
 }
 
 /// The whole response to a raw request.
-async fn said(server: &Server, request: &str) -> String {
+async fn send_request(server: &Server, request: &str) -> String {
     said_at(server.address, request).await
 }
 
@@ -42,10 +42,10 @@ pub(crate) async fn said_at(address: SocketAddr, request: &str) -> String {
 /// A web page whose domain resolves to this machine sends that name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_credentials_no_foreign_name_is_answered() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let ask = async |host: &str| {
-        said(&server, &format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")).await
+        send_request(&server, &format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")).await
     };
     let refused = ask("evil.example:7600").await;
     assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("as localhost"), "{refused}");
@@ -55,7 +55,7 @@ async fn without_credentials_no_foreign_name_is_answered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_of_every_service_is_counted_by_method_and_status() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let mut client = server.client().await;
     evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
@@ -65,8 +65,8 @@ async fn every_call_of_every_service_is_counted_by_method_and_status() {
         let head = "content-type: application/json\r\nhost: localhost\r\nconnection: close";
         format!("POST /callgate.v1.{path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     };
-    said(&server, &ask("{}", "ServerService/GetServerInfo")).await;
-    said(&server, &ask("{}", "ApprovalService/GetApproval")).await;
+    send_request(&server, &ask("{}", "ServerService/GetServerInfo")).await;
+    send_request(&server, &ask("{}", "ApprovalService/GetApproval")).await;
     let channel = server.channel().await;
     let mut other = tonic::client::Grpc::new(channel.clone());
     other.ready().await.expect("a connection");
@@ -98,7 +98,7 @@ async fn every_call_of_every_service_is_counted_by_method_and_status() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_and_figures_are_told_over_http_on_the_same_port() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let mut client = server.client().await;
     assert!(evaluate(&mut client, question("s", call("c1", "look", "{}"))).await.permit.is_some());
@@ -142,7 +142,7 @@ async fn health_and_figures_are_told_over_http_on_the_same_port() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_are_told_while_the_database_is_away_and_credentials_are_needed() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let token = home.file("ops.token", "0123456789abcdef0123456789abcdef\n");
     let server = Server::start(&home, &["--ops-listen", "127.0.0.1:0", "--ops-token-file", path(&token)]);
     let at = server.greeting.lines().find_map(|line| line.trim().strip_prefix("metrics   http://"));
@@ -189,7 +189,8 @@ async fn metrics_for_other_machines_need_a_token_or_a_word() {
         (&["--ops-token-file", path(&short)], "--ops-listen"),
     ] {
         let data_dir = home.data_dir();
-        let (_, said) = refused(&[&["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir)], args].concat()).await;
+        let (_, said) =
+            fail_to_start(&[&["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir)], args].concat()).await;
         assert!(said.contains(why), "{why}: {said}");
     }
 }

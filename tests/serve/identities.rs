@@ -32,11 +32,11 @@ use tonic::{Code, Status, Streaming, transport::Channel};
 
 use crate::{
     common::{
-        certificates::{Authority, Pair, der, put},
+        certificates::{Authority, Pair, der, write_atomically},
         in_time,
         issuer::{Issuer, key_set},
         until,
-        wire::{call, pair, question, shown, tls_channel},
+        wire::{call, pair, question, tls_channel, with_token},
     },
     server::{Home, Server, path},
 };
@@ -89,15 +89,15 @@ impl KeysAt {
 }
 
 /// A server behind TLS that knows callers by these lines.
-struct Served {
+struct ServedIdentities {
     server: Server,
     home: Home,
     authority: Authority,
 }
 
-impl Served {
+impl ServedIdentities {
     async fn start(auth: impl FnOnce(&Home) -> String, authority: Authority, more: &[(&str, &str)]) -> Self {
-        let home = Home::prepared().await;
+        let home = Home::with_cluster().await;
         let pair = authority.server();
         let files = [("tls.crt", &pair.certificate), ("tls.key", &pair.key), ("auth.yaml", &auth(&home))];
         let [certificate, key, auth] = files.map(|(name, text)| home.file(name, text));
@@ -124,7 +124,7 @@ fn now() -> i64 {
 }
 
 /// A service account's token, as the kubelet projects it into a pod.
-fn projected(namespace: &str, account: &str, for_s: i64) -> Value {
+fn service_account_claims(namespace: &str, account: &str, for_s: i64) -> Value {
     json!({"aud": ["callgate"], "exp": now() + for_s, "iat": now(), "nbf": now(),
         "iss": "https://kubernetes.default.svc.cluster.local", "jti": "0a1b2c3d-0000-4000-8000-000000000001",
         "kubernetes.io": {"namespace": namespace, "node": {"name": "node-1", "uid": "9f"},
@@ -132,7 +132,7 @@ fn projected(namespace: &str, account: &str, for_s: i64) -> Value {
         "sub": format!("system:serviceaccount:{namespace}:{account}")})
 }
 
-fn asked(call_id: &str) -> v1::EvaluateRequest {
+fn evaluate_request(call_id: &str) -> v1::EvaluateRequest {
     let mut request = question("s", call(call_id, "look", &format!(r#"{{"of":"{call_id}"}}"#)));
     request.caller.as_mut().expect("a caller").agent_id = "desk-1".into();
     request
@@ -140,32 +140,32 @@ fn asked(call_id: &str) -> v1::EvaluateRequest {
 
 async fn ask(channel: &Channel, token: Option<&str>, call_id: &str) -> Result<(), Status> {
     let mut client = GateServiceClient::new(channel.clone());
-    Box::pin(in_time("an answer", client.evaluate(shown(token, asked(call_id))))).await.map(drop)
+    Box::pin(in_time("an answer", client.evaluate(with_token(token, evaluate_request(call_id))))).await.map(drop)
 }
 
-fn told(answer: Result<(), Status>) -> (Code, String) {
+fn to_refusal(answer: Result<(), Status>) -> (Code, String) {
     pair(&answer.expect_err("refused"))
 }
 
-fn refused() -> (Code, String) {
+fn unauthenticated() -> (Code, String) {
     (Code::Unauthenticated, "UNAUTHENTICATED".into())
 }
 
-type Asking = (mpsc::Sender<ConnectRequest>, Streaming<v1::ConnectResponse>);
+type ClientConnect = (mpsc::Sender<ConnectRequest>, Streaming<v1::ConnectResponse>);
 
 /// A stream of requests, opened with this token.
-async fn stream(channel: &Channel, token: &str) -> Asking {
+async fn stream(channel: &Channel, token: &str) -> ClientConnect {
     let (to, requests) = mpsc::channel(1);
     let mut client = GateServiceClient::new(channel.clone());
-    let opened = client.connect(shown(Some(token), ReceiverStream::new(requests)));
+    let opened = client.connect(with_token(Some(token), ReceiverStream::new(requests)));
     let mut answers = in_time("a stream", opened).await.expect("a stream").into_inner();
     in_time("its limits", answers.message()).await.expect("no error").expect("limits");
     (to, answers)
 }
 
 /// Asks on it, and is answered.
-async fn ask_on((to, answers): &mut Asking, call_id: &str) {
-    let request = Some(tagged_request::Request::Evaluate(asked(call_id)));
+async fn ask_on((to, answers): &mut ClientConnect, call_id: &str) {
+    let request = Some(tagged_request::Request::Evaluate(evaluate_request(call_id)));
     let request = TaggedRequest { tag: 1, request, ..TaggedRequest::default() };
     to.send(ConnectRequest { requests: vec![request] }).await.expect("it is open");
     let frame = in_time("an answer", answers.message()).await.expect("no error").expect("a frame");
@@ -197,15 +197,15 @@ async fn a_pods_token_is_known_by_keys_at_an_address_that_change_and_may_be_away
 "
         )
     };
-    let served = Served::start(auth, authority, &[]).await;
+    let served = ServedIdentities::start(auth, authority, &[]).await;
     let channel = served.connect(None).await;
-    let desk = |issuer: &Issuer| issuer.token(&projected("agents", "desk", 3_600));
+    let desk = |issuer: &Issuer| issuer.token(&service_account_claims("agents", "desk", 3_600));
     until("the keys", async || ask(&channel, Some(&desk(&old)), "c1").await.is_ok()).await;
     ask(&channel, Some(&desk(&rsa)), "c2").await.expect("another key of the set, of another kind");
-    let stranger = rsa.token(&projected("other", "desk", 3_600));
-    assert_eq!(told(ask(&channel, Some(&stranger), "x").await), refused(), "of another namespace");
-    let operator = rsa.token(&projected("ops", "pager", 3_600));
-    assert_eq!(told(ask(&channel, Some(&operator), "x").await), (Code::PermissionDenied, "ROLE_MISSING".into()));
+    let stranger = rsa.token(&service_account_claims("other", "desk", 3_600));
+    assert_eq!(to_refusal(ask(&channel, Some(&stranger), "x").await), unauthenticated(), "of another namespace");
+    let operator = rsa.token(&service_account_claims("ops", "pager", 3_600));
+    assert_eq!(to_refusal(ask(&channel, Some(&operator), "x").await), (Code::PermissionDenied, "ROLE_MISSING".into()));
 
     // After the issuer's key rotation open streams continue; the next call needs the new key.
     let before = desk(&old);
@@ -214,27 +214,31 @@ async fn a_pods_token_is_known_by_keys_at_an_address_that_change_and_may_be_away
     keys.serve(&[&new]);
     let mut tries = 0;
     while let Err(status) = ask(&channel, Some(&desk(&new)), "c4").await {
-        assert_eq!(pair(&status), refused());
+        assert_eq!(pair(&status), unauthenticated());
         tries += 1;
         assert!(tries < 12, "a key that nobody knows is looked for");
         sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(told(ask(&channel, Some(&before), "x").await), refused(), "its key is none of the issuer's any more");
+    assert_eq!(
+        to_refusal(ask(&channel, Some(&before), "x").await),
+        unauthenticated(),
+        "its key is none of the issuer's any more"
+    );
     ask_on(&mut lasting, "c5").await;
 
     // The endpoint is unavailable: known keys stay valid, and no others are.
     keys.leave();
     let mut tries = 0;
     while !served.log().contains("its keys cannot be read, and the last hold") {
-        assert_eq!(told(ask(&channel, Some(&desk(&old)), "x").await), refused());
+        assert_eq!(to_refusal(ask(&channel, Some(&desk(&old)), "x").await), unauthenticated());
         tries += 1;
         assert!(tries < 12, "{}", served.log());
         sleep(Duration::from_secs(1)).await;
     }
     ask(&channel, Some(&desk(&new)), "c6").await.expect("what was read holds");
-    let (_asks, mut short) = stream(&channel, &new.token(&projected("agents", "planner", 3))).await;
+    let (_asks, mut short) = stream(&channel, &new.token(&service_account_claims("agents", "planner", 3))).await;
     let ended = in_time("the end of the token", short.message()).await.expect_err("it has expired");
-    assert_eq!(pair(&ended), refused());
+    assert_eq!(pair(&ended), unauthenticated());
     ask_on(&mut lasting, "c7").await;
     for token in [before, desk(&new)] {
         assert!(!served.log().contains(&token), "no token is in the log");
@@ -255,8 +259,8 @@ async fn a_client_certificate_is_whom_its_spiffe_id_is_mapped_to_until_it_is_rev
     };
     let of = |id: &str| fleet.client(&[], &[&format!("spiffe://fleet.example/{id}")]);
     let (agent, pager, stranger) = (of("agent/7"), of("pager"), of("mallory"));
-    let more = [("--client-ca", fleet.pem.as_str()), ("--client-crl", &fleet.revoked(&[], 2999))];
-    let served = Served::start(auth, ours, &more).await;
+    let more = [("--client-ca", fleet.pem.as_str()), ("--client-crl", &fleet.revocation_list(&[], 2999))];
+    let served = ServedIdentities::start(auth, ours, &more).await;
     let halt = |scope: HaltScope| v1::HaltRequest { scope: scope.into(), name: "drop".into(), ..Default::default() };
 
     let (desk, paged) = (served.connect(Some(&agent)).await, served.connect(Some(&pager)).await);
@@ -265,16 +269,16 @@ async fn a_client_certificate_is_whom_its_spiffe_id_is_mapped_to_until_it_is_rev
     assert_eq!(pair(&refusal), (Code::PermissionDenied, "ROLE_MISSING".into()));
     let halted = SessionServiceClient::new(paged.clone()).halt(halt(HaltScope::Tool)).await.expect("an operator");
     assert_eq!(halted.into_inner().halt.expect("a halt").by, "pager");
-    assert_eq!(told(ask(&paged, None, "x").await), (Code::PermissionDenied, "ROLE_MISSING".into()));
+    assert_eq!(to_refusal(ask(&paged, None, "x").await), (Code::PermissionDenied, "ROLE_MISSING".into()));
     let unmapped = served.connect(Some(&stranger)).await;
-    assert_eq!(told(ask(&unmapped, None, "x").await), refused(), "a good certificate of nobody");
-    assert_eq!(told(ask(&served.connect(None).await, None, "x").await), refused());
+    assert_eq!(to_refusal(ask(&unmapped, None, "x").await), unauthenticated(), "a good certificate of nobody");
+    assert_eq!(to_refusal(ask(&served.connect(None).await, None, "x").await), unauthenticated());
     let owner = "select owner from session_owner";
     let owner: String = sqlx::query_scalar(owner).fetch_one(&mut served.home.connect().await).await.expect("a row");
     assert_eq!(owner, "spiffe://fleet.example/agent/7", "the session is its own");
 
     let folder = served.home.data_dir().with_file_name("");
-    put(&folder, "client-crl", &fleet.revoked(&[&agent], 2999));
+    write_atomically(&folder, "client-crl", &fleet.revocation_list(&[&agent], 2999));
     // The client of the connection that is ended makes another one by itself, and is not let in.
     until("the revocation", async || ask(&desk, None, "c2").await.is_err()).await;
     sleep(Duration::from_millis(1_500)).await;

@@ -11,7 +11,7 @@ use crate::{
         until,
         wire::{call, evaluate, pair, question, record, success},
     },
-    server::{Home, Server, path, ran, refused},
+    server::{Home, Server, fail_to_start, path, ran},
 };
 
 /// Three keys, and forms in which each might leak.
@@ -66,18 +66,18 @@ async fn a_start_whose_keys_cannot_be_had_begins_nothing() {
     ] {
         let file = keys(&home, &lines);
         let args = ["--listen", "127.0.0.1:0", "--data-dir", path(&dir), "--keys", path(&file)];
-        let (code, said) = refused(&args).await;
+        let (code, said) = fail_to_start(&args).await;
         assert!(code == Some(1) && said.contains(told) && said.contains(path(&file)), "{told}: {said}");
         // Error output of the command itself goes to the log.
         says_no_key(&said.replace(&format!("{OLD}\n"), ""));
         assert!(!dir.exists(), "no database is created: {told}");
     }
-    let (code, said) = refused(&["--data-dir", path(&dir), "--keys", &missing]).await;
+    let (code, said) = fail_to_start(&["--data-dir", path(&dir), "--keys", &missing]).await;
     assert!(code == Some(1) && said.contains(&format!("cannot read --keys {missing}")), "{said}");
 }
 
 /// Output of `callgate keys` on this server.
-async fn typed(server: &Server, what: &str) -> String {
+async fn run_keys_command(server: &Server, what: &str) -> String {
     let url = format!("http://{}", server.address);
     let (code, said, error) = ran(&["keys", what, "--server", &url]).await;
     says_no_key(&format!("{said}{error}"));
@@ -85,7 +85,7 @@ async fn typed(server: &Server, what: &str) -> String {
     said
 }
 
-async fn told(server: &Server, session: &str, call_id: &str) -> Result<v1::Decision, (Code, String)> {
+async fn evaluate_call(server: &Server, session: &str, call_id: &str) -> Result<v1::Decision, (Code, String)> {
     let asked = server.client().await.evaluate(question(session, call(call_id, "look", r#"{"of":"dunnock"}"#))).await;
     asked.map(|answer| answer.into_inner().verdict.expect("a verdict").decision()).map_err(|status| {
         says_no_key(status.message());
@@ -95,7 +95,7 @@ async fn told(server: &Server, session: &str, call_id: &str) -> Result<v1::Decis
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let [old, new] = [("old", OLD), ("new", NEW)].map(|(id, key)| in_file(id, path(&secret(&home, id, key))));
     let file = keys(&home, std::slice::from_ref(&old));
     let (dir, log) = (home.data_dir(), home.file("log", ""));
@@ -104,7 +104,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     let mut agent = server.client().await;
     evaluate(&mut agent, question("s", call("a", "look", r#"{"of":"wagtail"}"#))).await;
     record(&mut agent, success("s", "a", "redstart")).await;
-    assert_eq!(typed(&server, "list").await, "old: 2 rows; encrypts new values\n");
+    assert_eq!(run_keys_command(&server, "list").await, "old: 2 rows; encrypts new values\n");
 
     // A file that becomes unusable changes nothing, and is logged once.
     fs::write(&file, "tenants: {default: {}}").expect("written");
@@ -113,11 +113,11 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     evaluate(&mut agent, question("s", call("b", "look", r#"{"of":"siskin"}"#))).await;
     keys(&home, &[new.clone(), old.clone()]);
     until("the new key", async || {
-        Box::pin(typed(&server, "list")).await.starts_with("new: 0 rows; encrypts new values")
+        Box::pin(run_keys_command(&server, "list")).await.starts_with("new: 0 rows; encrypts new values")
     })
     .await;
-    assert_eq!(typed(&server, "list").await, "new: 0 rows; encrypts new values\nold: 3 rows; is needed\n");
-    let sealed = typed(&server, "reencrypt").await;
+    assert_eq!(run_keys_command(&server, "list").await, "new: 0 rows; encrypts new values\nold: 3 rows; is needed\n");
+    let sealed = run_keys_command(&server, "reencrypt").await;
     assert_eq!(sealed, "Rows re-encrypted: 3.\nnew: 3 rows; encrypts new values\nold: 0 rows; is unused\n");
     let arguments = fs::read(format!("/proc/{}/cmdline", server.pid())).expect("a process");
     says_no_key(&String::from_utf8_lossy(&arguments));
@@ -127,16 +127,16 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     // The old key is not needed; without the new one nothing of the tree is readable.
     keys(&home, &[new]);
     let server = Server::logging(&args, &log);
-    assert_eq!(told(&server, "s", "c").await, Ok(v1::Decision::Allow));
+    assert_eq!(evaluate_call(&server, "s", "c").await, Ok(v1::Decision::Allow));
     server.kill();
     says_no_key(&fs::read_to_string(&log).expect("a log"));
     keys(&home, &[old]);
     let server = Server::logging(&args, &log);
-    let refused = told(&server, "s", "d").await;
+    let refused = evaluate_call(&server, "s", "d").await;
     assert_eq!(refused, Err((Code::FailedPrecondition, "KEY_MISSING".to_owned())));
-    assert_eq!(told(&server, "t", "a").await, Ok(v1::Decision::Allow), "what needs no other key goes on");
+    assert_eq!(evaluate_call(&server, "t", "a").await, Ok(v1::Decision::Allow), "what needs no other key goes on");
     assert_eq!(
-        typed(&server, "list").await,
+        run_keys_command(&server, "list").await,
         "old: 1 rows; encrypts new values\nnew: 4 rows; is needed, but missing on the server\n"
     );
     let text = fs::read_to_string(&log).expect("a log");
@@ -146,7 +146,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_everybody_may_read_is_told() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let open = home.file("open", OLD);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("ours");
     let file = keys(&home, &[in_file("old", path(&open))]);

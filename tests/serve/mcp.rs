@@ -57,7 +57,7 @@ impl Scene {
     }
 
     async fn with(policy: &str) -> Self {
-        let home = Home::prepared().await;
+        let home = Home::with_cluster().await;
         let policy = home.file("policy.yaml", policy);
         let server = Server::start(&home, &["--policy", path(&policy)]);
         Self { url: format!("http://{}", server.address), server: Some(server), home }
@@ -123,7 +123,7 @@ impl Client {
         answer["result"].clone()
     }
 
-    fn kept(&self) -> Vec<u8> {
+    fn read_inventory(&self) -> Vec<u8> {
         fs::read(&self.kept).expect("a file")
     }
 
@@ -141,7 +141,7 @@ fn open_ones() -> v1::ListApprovalsRequest {
 }
 
 /// The text of a result, read as JSON where it is.
-fn told(result: &Value) -> Value {
+fn read_text(result: &Value) -> Value {
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {result}"));
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
@@ -171,7 +171,7 @@ async fn all_passes_byte_for_byte_but_what_is_refused() {
     client.sends_bytes(&[call.as_slice(), b"\n"].concat()).await;
     sent.extend_from_slice(&[call.as_slice(), b"\n"].concat());
     assert_eq!(
-        told(&serde_json::from_str::<Value>(&client.reads().await).expect("JSON")["result"])["n"],
+        read_text(&serde_json::from_str::<Value>(&client.reads().await).expect("JSON")["result"])["n"],
         12345678901234567890_u64
     );
 
@@ -187,7 +187,7 @@ async fn all_passes_byte_for_byte_but_what_is_refused() {
         let answer = client.reads().await;
         assert!(answer.contains(part), "{line}: {answer}");
     }
-    assert_eq!(String::from_utf8_lossy(&client.kept()), String::from_utf8_lossy(&sent));
+    assert_eq!(String::from_utf8_lossy(&client.read_inventory()), String::from_utf8_lossy(&sent));
     assert_eq!(client.leaves().await.0, Some(0));
 }
 
@@ -198,7 +198,7 @@ async fn outcomes_are_recorded_and_what_was_done_is_not_done_again() {
     assert_eq!(client.calls(1, "send", json!({"to": "a"})).await["isError"], Value::Null);
     scene.newest("mcp__t__send", CallState::Succeeded).await;
     let again = client.calls(2, "send", json!({"to": "a"})).await;
-    assert_eq!(told(&again)["previous_result"], json!({"to": "a"}), "{again}");
+    assert_eq!(read_text(&again)["previous_result"], json!({"to": "a"}), "{again}");
     assert_eq!((&again["isError"], &again["structuredContent"]), (&json!(false), &Value::Null));
 
     assert_eq!(client.calls(3, "fail", json!({})).await["isError"], true);
@@ -223,7 +223,7 @@ async fn outcomes_are_recorded_and_what_was_done_is_not_done_again() {
     scene.newest("mcp__t__samples", CallState::Succeeded).await;
 
     let mended = client.calls(8, "typed", json!({"n": "7"})).await;
-    assert!(told(&mended)["n"] == json!(7) || mended["isError"] == true, "{mended}");
+    assert!(read_text(&mended)["n"] == json!(7) || mended["isError"] == true, "{mended}");
     assert!(
         client.calls(9, "large", json!({})).await["content"][0]["text"]
             .as_str()
@@ -239,12 +239,12 @@ async fn a_batch_is_judged_call_by_call() {
     let whole = format!("[{}, {} ]\n", call(1, "look"), call(2, "send"));
     client.sends_bytes(whole.as_bytes()).await;
     assert!(client.reads().await.starts_with('['));
-    assert_eq!(client.kept(), whole.as_bytes());
+    assert_eq!(client.read_inventory(), whole.as_bytes());
 
     client.sends(&format!("[{},{}]", call(3, "forbidden"), call(4, "look"))).await;
     let refused: Value = serde_json::from_str(&client.reads().await).expect("JSON");
     assert_eq!((&refused[0]["id"], &refused[0]["result"]["isError"]), (&json!(3), &json!(true)));
-    let text = String::from_utf8(client.kept()).expect("UTF-8");
+    let text = String::from_utf8(client.read_inventory()).expect("UTF-8");
     assert!(!text.contains("forbidden"), "{text}");
 }
 
@@ -294,19 +294,19 @@ async fn a_call_waits_for_its_approval_and_is_called_off() {
     .await;
     client.sends(r#"{"id":4,"method":"ping"}"#).await;
     assert!(client.reads().await.contains("\"id\":4"), "nothing is answered to what was called off");
-    let text = String::from_utf8(client.kept()).expect("UTF-8");
+    let text = String::from_utf8(client.read_inventory()).expect("UTF-8");
     assert!(!text.contains(r#""requestId":3"#) && !text.contains(r#"{"id":2}"#), "{text}");
 
     // One that the server works on is called off there, too.
     client.asks(5, "never", json!({})).await;
-    until("the call", async || String::from_utf8_lossy(&client.kept()).contains("never")).await;
+    until("the call", async || String::from_utf8_lossy(&client.read_inventory()).contains("never")).await;
     client.sends(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#).await;
     scene.newest("mcp__t__never", CallState::Cancelled).await;
-    until("its end", async || String::from_utf8_lossy(&client.kept()).contains(r#""requestId":5"#)).await;
+    until("its end", async || String::from_utf8_lossy(&client.read_inventory()).contains(r#""requestId":5"#)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_server_leaves_open_is_unknown_and_told_once() {
+async fn open_calls_of_a_dead_server_are_unknown_and_reported_once() {
     let scene = Scene::open().await;
     let mut client = scene.client(&[], &[]);
     client.asks(1, "never", json!({})).await;
@@ -339,9 +339,9 @@ async fn while_the_gate_is_away_nothing_runs_unless_its_owner_says_so() {
     client.reads().await;
     scene.server.take().expect("it runs").kill();
     let refused = client.calls(1, "send", json!({})).await;
-    assert_eq!((&told(&refused)["status"], &refused["isError"]), (&json!("callgate_unavailable"), &json!(true)));
+    assert_eq!((&read_text(&refused)["status"], &refused["isError"]), (&json!("callgate_unavailable"), &json!(true)));
     assert_eq!(client.calls(2, "look", json!({"a": 1})).await["isError"], Value::Null);
-    assert!(!String::from_utf8(client.kept()).expect("UTF-8").contains("send"));
+    assert!(!String::from_utf8(client.read_inventory()).expect("UTF-8").contains("send"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -356,7 +356,7 @@ async fn a_tool_that_changes_is_told_and_refused_until_it_is_approved() {
     client.sends(r#"{"id":2,"method":"tools/list"}"#).await;
     client.reads().await;
     let refused = client.calls(3, "look", json!({"n": 1})).await;
-    assert_eq!(told(&refused)["status"], "tool_drift", "{refused}");
+    assert_eq!(read_text(&refused)["status"], "tool_drift", "{refused}");
 
     let types = async |words: &[&str]| {
         let mut command = Command::from(program());

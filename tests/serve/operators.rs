@@ -43,7 +43,7 @@ struct Desk {
 
 impl Desk {
     async fn open(policy: Option<&str>) -> Self {
-        let home = Home::prepared().await;
+        let home = Home::with_cluster().await;
         let file = policy.map(|text| home.file("policy.yaml", text));
         let args: Vec<&str> = file.iter().flat_map(|file| ["--policy", path(file)]).collect();
         let server = Server::start(&home, &args);

@@ -11,7 +11,7 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_that_prints_ends_quietly_when_its_reader_leaves() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let policy = home.file("policy.yaml", "policy_engine: {tool_schemas: {get_order: {effect: read}}}\n");
     let server = Server::start(&home, &["--policy", path(&policy)]);
     let mut client = server.client().await;
@@ -53,7 +53,7 @@ async fn every_command_that_prints_ends_quietly_when_its_reader_leaves() {
 }
 
 #[test]
-fn what_cannot_be_written_for_another_reason_is_told() {
+fn other_write_error_is_reported() {
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
     let mut schema = std::process::Command::new(env!("CARGO_BIN_EXE_callgate"));
     let output = schema.args(["policy", "schema"]).stdout(full).stderr(Stdio::piped()).output().expect("it runs");

@@ -18,7 +18,7 @@ use crate::{
         wire::{self, Client, call, evaluate, question},
         within,
     },
-    server::{Home, Server, path, refused},
+    server::{Home, Server, fail_to_start, path},
 };
 
 /// Guaranteed propagation time between replicas.
@@ -88,12 +88,12 @@ async fn apply(server: &Server, text: &str) {
 }
 
 /// Number of occurrences in the log.
-fn said(log: &Path, part: &str) -> usize {
+fn count_in_log(log: &Path, part: &str) -> usize {
     fs::read_to_string(log).expect("readable").matches(part).count()
 }
 
 async fn until_said(log: &Path, part: &str) {
-    until(part, async || said(log, part) > 0).await;
+    until(part, async || count_in_log(log, part) > 0).await;
 }
 
 /// Waits for enough checks of the file to be sure that nothing happens.
@@ -114,7 +114,7 @@ async fn an_applied_policy_judges_on_every_replica_within_two_seconds() {
         within(REPLICAS, "the other replica", until_judged_by(&second, &wanted)).await;
     }
     for part in ["policy revision 3 became active, by olga", &policy::hash(&text(3))] {
-        assert_eq!(said(&log, part), 1, "{part}");
+        assert_eq!(count_in_log(&log, part), 1, "{part}");
     }
 }
 
@@ -135,7 +135,7 @@ async fn a_saved_file_judges_and_a_bad_one_does_not() {
         assert!(line.contains(part), "{part} is missing in {line}");
     }
     three_looks().await;
-    assert_eq!(said(&log, "the active policy stays as it was"), 1, "it is said once");
+    assert_eq!(count_in_log(&log, "the active policy stays as it was"), 1, "it is said once");
     assert_eq!(judged_by(&server).await, version(&text(2)));
 
     // An editor that writes a new file and puts it in the place of the old one.
@@ -160,7 +160,7 @@ async fn sighup_looks_at_the_file_at_once_and_says_so() {
     until_said(&log, "the active policy stays as it was").await;
     three_looks().await;
     assert!(signal(server.pid(), "HUP"));
-    until("it is said again", async || said(&log, "the active policy stays as it was") == 2).await;
+    until("it is said again", async || count_in_log(&log, "the active policy stays as it was") == 2).await;
     fs::write(&file, text(2)).expect("writable");
     assert!(signal(server.pid(), "HUP"));
     until_judged_by(&server, &version(&text(2))).await;
@@ -225,7 +225,7 @@ async fn a_stored_policy_of_a_newer_build_starts_no_server_but_a_file_does() {
     three_looks().await;
     assert_eq!(judged_by(&server).await, version(&text(1)), "who runs goes on");
     drop(server);
-    let (code, said) = refused(&["--listen", "127.0.0.1:0", "--database-url", &stage.url]).await;
+    let (code, said) = fail_to_start(&["--listen", "127.0.0.1:0", "--database-url", &stage.url]).await;
     assert_eq!(code, Some(1));
     for part in ["the stored active policy cannot be used", "of_a_newer_build", "--policy FILE"] {
         assert!(said.contains(part), "{part} is missing in {said}");
@@ -243,7 +243,7 @@ async fn a_bad_file_at_start_leaves_the_stored_policy_alone() {
     drop(server);
     let file = stage.home.file("policy.yaml", "policy_engine:\n  mode: loud\n  loops: {windw: 3}\n");
     let (code, said) =
-        refused(&["--listen", "127.0.0.1:0", "--database-url", &stage.url, "--policy", path(&file)]).await;
+        fail_to_start(&["--listen", "127.0.0.1:0", "--database-url", &stage.url, "--policy", path(&file)]).await;
     assert_eq!(code, Some(1));
     for part in [path(&file), "line 2: policy_engine.mode: ", "line 3: policy_engine.loops.windw: "] {
         assert!(said.contains(part), "{part} is missing in {said}");

@@ -74,7 +74,7 @@ async fn init_writes_a_good_policy_and_never_over_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_running_server_is_told_by_commands() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let url = format!("http://{}", server.address);
     let told = async |args: &[&str]| {

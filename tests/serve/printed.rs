@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     scripts::Desk,
-    server::{finished, path, program, ran},
+    server::{path, program, ran, run_to_end},
 };
 
 const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson callId createTime editedArgsDigest \
@@ -27,9 +27,9 @@ const CONTEXT: &str = "ca certificate current key name server token tokenCommand
 
 /// Output compared with the promised names.
 #[derive(Default)]
-struct Held(Vec<String>);
+struct OutputCheck(Vec<String>);
 
-impl Held {
+impl OutputCheck {
     fn hold(&mut self, line: &str, said: &[Value], wanted: &str) {
         let Some(last) = said.last() else { return self.0.push(format!("{line} has said nothing")) };
         let names: BTreeSet<&str> = last.as_object().expect("an object").keys().map(String::as_str).collect();
@@ -54,8 +54,8 @@ const RECORDED: &str =
     "budgets doubleEffect effectOpen failure isError nextContextHint replayed status toolResultJson toolsDisabled";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_tells_keeps_its_names() {
-    let (desk, mut held) = (Desk::open().await, Held::default());
+async fn json_of_a_server_keeps_its_names() {
+    let (desk, mut held) = (Desk::open().await, OutputCheck::default());
     for line in [
         "evaluate --session s1 --tool get_order --call-id c1",
         "record c1 success --session s1 --result 1",
@@ -135,8 +135,8 @@ async fn texts(desk: &Desk, backtest: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_files_tell_keeps_its_names() {
-    let (folder, mut held) = (tempfile::tempdir().expect("a folder"), Held::default());
+async fn json_of_files_keeps_its_names() {
+    let (folder, mut held) = (tempfile::tempdir().expect("a folder"), OutputCheck::default());
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
         std::fs::write(&path, text).expect("writable");
@@ -161,7 +161,7 @@ async fn what_files_tell_keeps_its_names() {
     let with = async |line: &str| {
         let mut command = program();
         command.args(line.split(' ')).env("CALLGATE_CONFIG", &config);
-        finished(command).await
+        run_to_end(command).await
     };
     for line in ["contexts list --json", "contexts use here --json", "contexts show --json"] {
         let (code, said, error) = with(line).await;

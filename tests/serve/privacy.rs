@@ -14,7 +14,7 @@ async fn types(line: &str, more: &[&str]) -> (Option<i32>, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_is_given_out_and_forgotten_as_it_is_typed() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let (url, mut agent) = (format!("http://{}", server.address), server.client().await);
     for (session, user) in [("one", "account-7"), ("two", "account-8")] {

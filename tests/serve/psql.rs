@@ -4,7 +4,7 @@ use crate::server::{Home, Server, path, ran};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn psql_opens_the_private_database_and_takes_its_own_arguments() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let data_dir = home.data_dir();
     let psql = ["psql", "--data-dir", path(&data_dir), "--", "-Atc", "select current_user, current_database()"];
     let (code, _, said) = ran(&psql).await;

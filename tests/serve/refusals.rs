@@ -15,15 +15,15 @@ use crate::{
         wire::{call, evaluate, pair, question},
     },
     http::said_at,
-    server::{Home, Server, path, refused},
+    server::{Home, Server, fail_to_start, path},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_server_on_the_same_directory_is_refused() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let data_dir = fs::canonicalize(home.data_dir()).expect("it is there");
-    let (code, said) = refused(&["--listen", "127.0.0.1:0", "--data-dir", path(&home.data_dir())]).await;
+    let (code, said) = fail_to_start(&["--listen", "127.0.0.1:0", "--data-dir", path(&home.data_dir())]).await;
     assert_eq!(code, Some(1));
     for part in ["callgate: ", path(&data_dir), &format!("pid {}", server.pid())] {
         assert!(said.contains(part), "{part} is missing in {said}");
@@ -37,7 +37,7 @@ async fn a_second_server_on_the_same_directory_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_that_others_can_reach_is_refused() {
     let home = Home::empty();
-    let (code, said) = refused(&["--listen", "0.0.0.0:1", "--data-dir", path(&home.data_dir())]).await;
+    let (code, said) = fail_to_start(&["--listen", "0.0.0.0:1", "--data-dir", path(&home.data_dir())]).await;
     assert_eq!(code, Some(1));
     assert!(said.contains("--listen 0.0.0.0:1 can be reached from other machines"), "{said}");
     assert!(said.contains("or listen on 127.0.0.1:PORT or [::1]:PORT"), "{said}");
@@ -56,10 +56,10 @@ async fn a_start_that_cannot_serve_changes_nothing() {
     let address = server.address.to_string();
     for listen in [address.as_str(), "0.0.0.0:1"] {
         let args = ["--listen", listen, "--database-url", &url, "--policy", path(&other)];
-        assert_eq!(refused(&args).await.0, Some(1));
+        assert_eq!(fail_to_start(&args).await.0, Some(1));
         assert_eq!(postgres.number(activations).await, 1, "{listen}");
     }
-    let (_, said) = refused(&["--listen", &address, "--data-dir", path(&home.data_dir())]).await;
+    let (_, said) = fail_to_start(&["--listen", &address, "--data-dir", path(&home.data_dir())]).await;
     let problem = format!("cannot listen on {address}: another process listens there");
     assert!(said.contains(&problem) && said.matches(&address).count() == 1, "{said}");
     assert!(!home.data_dir().exists(), "no database is created");
@@ -80,13 +80,13 @@ async fn a_bad_policy_is_refused_with_key_and_line() {
         let file = home.file("policy.yaml", text);
         let data_dir = home.data_dir();
         let args = ["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir), "--policy", path(&file)];
-        let (code, said) = refused(&args).await;
+        let (code, said) = fail_to_start(&args).await;
         assert_eq!(code, Some(1), "{said}");
         for part in parts.into_iter().chain([path(&file)]) {
             assert!(said.contains(part), "{part} is missing in {said}");
         }
     }
-    let (code, said) = refused(&["--policy", path(&home.data_dir().join("none.yaml"))]).await;
+    let (code, said) = fail_to_start(&["--policy", path(&home.data_dir().join("none.yaml"))]).await;
     assert_eq!(code, Some(1));
     assert!(said.contains("cannot read the policy") && said.contains("none.yaml"), "{said}");
     assert!(!home.data_dir().exists(), "nothing was started");
@@ -99,7 +99,7 @@ async fn without_postgresql_there_are_three_ways_out() {
     fs::create_dir_all(&empty).expect("a folder");
     let data_dir = home.data_dir().join("data");
     let args = ["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir), "--pg-bin", path(&empty)];
-    let (code, said) = refused(&args).await;
+    let (code, said) = fail_to_start(&args).await;
     assert_eq!(code, Some(1));
     for part in [path(&empty), "postgres", "initdb", "--pg-bin", "--database-url", "package manager"] {
         assert!(said.contains(part), "{part} is missing in {said}");
@@ -113,7 +113,7 @@ async fn a_database_out_of_reach_is_refused_without_its_password() {
     let folder = home.data_dir();
     fs::create_dir_all(&folder).expect("a folder");
     let url = format!("postgresql://user:sesame@localhost/db?host={}", path(&folder));
-    let (code, said) = refused(&["--listen", "127.0.0.1:0", "--database-url", &url]).await;
+    let (code, said) = fail_to_start(&["--listen", "127.0.0.1:0", "--database-url", &url]).await;
     assert_eq!(code, Some(1));
     assert!(said.contains("cannot use the database") && !said.contains("sesame"), "{said}");
 }

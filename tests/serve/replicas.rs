@@ -52,7 +52,7 @@ async fn a_payment_permitted_by_a_replica_that_dies_is_known_to_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_person_does_at_one_replica_holds_at_the_other() {
+async fn action_at_one_replica_holds_at_the_other() {
     let (postgres, home) = (Postgres::start().await, Home::empty());
     let policy = home.file(
         "policy.yaml",

@@ -26,9 +26,9 @@ async fn types(line: &str, data_dir: &str) -> (Option<i32>, String) {
     (code, format!("{said}{error}"))
 }
 
-async fn stopped(server: Server) {
+async fn stop_server(server: Server) {
     assert!(signal(server.pid(), "TERM"));
-    let (status, _) = server.ended(Duration::from_secs(30)).await;
+    let (status, _) = server.wait_for_end(Duration::from_secs(30)).await;
     assert!(status.success(), "{status}");
 }
 
@@ -46,13 +46,13 @@ async fn backed_up(home: &Home) -> String {
     let (code, said) = types("forget user account-7 --yes --reason request-12", path(&data_dir)).await;
     assert!(code == Some(0) && said.contains("Deleted 1 "), "{said}");
     drop(client);
-    stopped(server).await;
+    stop_server(server).await;
     folder
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_forgotten_after_a_backup_is_forgotten_again_and_nobody_beside_a_restore() {
-    let home = Home::prepared().await;
+async fn erasure_after_a_backup_is_repeated_by_its_restore() {
+    let home = Home::with_cluster().await;
     let folder = backed_up(&home).await;
     let new = home.folder().join("new");
     // During a restore there is nothing to erase, and nothing is created in its place.
@@ -80,12 +80,12 @@ async fn who_was_forgotten_after_a_backup_is_forgotten_again_and_nobody_beside_a
     assert!(code == Some(0) && fs::read_to_string(rows("other")).expect("rows").contains("seen by"), "{said}");
     let (code, said, error) = ran(&["audit", "verify", "--server", &format!("http://{}", served.address)]).await;
     assert_eq!(code, Some(0), "{said}{error}");
-    stopped(served).await;
+    stop_server(served).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_in_the_way_of_a_restore_lead_nowhere() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let folder = backed_up(&home).await;
     let (victim, new) = (home.folder().join("victim"), home.folder().join("new"));
     fs::create_dir(&victim).expect("made");

@@ -27,7 +27,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) async fn open() -> Self {
-        let home = Home::prepared().await;
+        let home = Home::with_cluster().await;
         let policy = home.file("policy.yaml", POLICY);
         let server = Server::start(&home, &["--policy", path(&policy)]);
         Self { url: format!("http://{}", server.address), _server: server, home }

@@ -65,7 +65,7 @@ impl Home {
     }
 
     /// One with an empty cluster, which spares the time of making it.
-    pub(crate) async fn prepared() -> Self {
+    pub(crate) async fn with_cluster() -> Self {
         let home = Self::empty();
         seed(&template().await, &home.data_dir());
         home
@@ -96,8 +96,10 @@ impl Home {
     /// A connection past the server, by the socket in the data directory.
     pub(crate) async fn connect(&self) -> PgConnection {
         let password = fs::read_to_string(self.data_dir().join("password")).expect("a password");
-        let options = PgConnectOptions::new_without_pgpass().socket(self.data_dir().join("run")).port(5432);
-        let options = options.password(password.trim_end());
+        let options = PgConnectOptions::new_without_pgpass()
+            .socket(self.data_dir().join("run"))
+            .port(5432)
+            .password(password.trim_end());
         let options = options.username("callgate").database("callgate").options([("search_path", "callgate")]);
         options.connect().await.expect("a connection")
     }
@@ -141,7 +143,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
 pub(crate) async fn ran(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = program();
     command.args(args);
-    finished(command).await
+    run_to_end(command).await
 }
 
 /// Standard error and exit code of a command with a closed standard output.
@@ -155,7 +157,7 @@ pub(crate) async fn unread(args: &[&str]) -> (Option<i32>, String) {
 }
 
 /// Waits for a command that should end by itself; otherwise it is killed with the test.
-pub(crate) async fn finished(command: Command) -> (Option<i32>, String, String) {
+pub(crate) async fn run_to_end(command: Command) -> (Option<i32>, String, String) {
     let mut command = tokio::process::Command::from(command);
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).output();
     let output = crate::common::in_time("an end", output).await.expect("it runs");
@@ -164,8 +166,8 @@ pub(crate) async fn finished(command: Command) -> (Option<i32>, String, String) 
 }
 
 /// Standard error and exit code of a server that fails to start.
-pub(crate) async fn refused(args: &[&str]) -> (Option<i32>, String) {
-    let (code, said, error) = finished(command(args)).await;
+pub(crate) async fn fail_to_start(args: &[&str]) -> (Option<i32>, String) {
+    let (code, said, error) = run_to_end(command(args)).await;
     assert_eq!(said, "");
     (code, error)
 }
@@ -195,7 +197,7 @@ impl Server {
     }
 
     /// A server that logs to this end of a pipe.
-    pub(crate) fn piped(args: &[&str], log: std::io::PipeWriter) -> Self {
+    pub(crate) fn start_with_pipe(args: &[&str], log: std::io::PipeWriter) -> Self {
         Self::spawn(args, log.into())
     }
 
@@ -229,7 +231,7 @@ impl Server {
     }
 
     /// Waits for the process to end by itself; returns its output since the greeting, too.
-    pub(crate) async fn ended(mut self, limit: Duration) -> (ExitStatus, String) {
+    pub(crate) async fn wait_for_end(mut self, limit: Duration) -> (ExitStatus, String) {
         let mut status = None;
         let exit = until("the end", async || {
             status = self.child.try_wait().expect("a child");

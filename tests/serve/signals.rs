@@ -46,7 +46,7 @@ async fn a_server_starts_from_nothing_and_stops_at_a_signal() {
         assert!(is_alive(database));
 
         assert!(signal(server.pid(), signalled));
-        let (status, rest) = server.ended(STOP_MAX).await;
+        let (status, rest) = server.wait_for_end(STOP_MAX).await;
         assert_eq!(status.code(), Some(0));
         assert_eq!(rest, "", "nothing more is said on standard output");
         assert!(!is_alive(database), "the database is stopped with it");
@@ -62,7 +62,7 @@ async fn a_server_starts_from_nothing_and_stops_at_a_signal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_file_is_obeyed() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let text = "policy_engine:\n  tool_schemas:\n    pay: {once: true, cost_usd: 0.25}\n";
     let file = home.file("policy.yaml", text);
     let server = Server::start(&home, &["--policy", path(&file)]);
@@ -79,8 +79,8 @@ async fn a_policy_file_is_obeyed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_only_waits_is_told_the_truth_and_does_not_keep_the_server() {
-    let home = Home::prepared().await;
+async fn waiting_call_is_answered_and_does_not_delay_the_shutdown() {
+    let home = Home::with_cluster().await;
     let tiers = "[{name: drops, pattern: 'drop_*', action: hitl}, {name: rest, pattern: '*', action: allowlist}]";
     let text = format!("policy_engine: {{authorization: {{tiers: {tiers}}}}}\n");
     let file = home.file("policy.yaml", &text);
@@ -105,7 +105,7 @@ async fn who_only_waits_is_told_the_truth_and_does_not_keep_the_server() {
     in_time("a question", questions.get_mut().message()).await.expect("a message").expect("a question");
 
     assert!(signal(server.pid(), "TERM"));
-    let ended = server.ended(UNASKED_MAX);
+    let ended = server.wait_for_end(UNASKED_MAX);
     in_time("health", async {
         while health.message().await.expect("a message").expect("a status").status() != ServingStatus::NotServing {}
     })

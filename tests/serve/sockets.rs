@@ -11,14 +11,14 @@ use crate::{
         process::signal,
         wire::{call, evaluate, question, record, success},
     },
-    server::{Home, Server, path, ran, refused},
+    server::{Home, Server, fail_to_start, path, ran},
 };
 
 const STOP_MAX: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_socket_is_served_like_a_port_and_outlives_no_server() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let socket = home.file("none", "").with_file_name("gate.sock");
     let url = format!("unix:{}", path(&socket));
     let serve = || Server::start(&home, &["--listen", &url, "--socket-mode", "0600"]);
@@ -38,7 +38,7 @@ async fn a_socket_is_served_like_a_port_and_outlives_no_server() {
 
     let home_of_another = Home::empty();
     let data_dir = home_of_another.data_dir();
-    let (code, said) = refused(&["--listen", &url, "--data-dir", path(&data_dir)]).await;
+    let (code, said) = fail_to_start(&["--listen", &url, "--data-dir", path(&data_dir)]).await;
     assert_eq!(code, Some(1));
     assert!(said.contains(&format!("cannot listen on {url}: another process listens there")), "{said}");
     assert!(!data_dir.exists(), "no database is created");
@@ -50,7 +50,7 @@ async fn a_socket_is_served_like_a_port_and_outlives_no_server() {
     let channel = in_time("a connection", endpoint.connect()).await.expect("it listens again");
     evaluate(&mut GateServiceClient::new(channel), question("s", call("c3", "look", "{}"))).await;
     assert!(signal(server.pid(), "TERM"));
-    assert_eq!(server.ended(STOP_MAX).await.0.code(), Some(0));
+    assert_eq!(server.wait_for_end(STOP_MAX).await.0.code(), Some(0));
     assert!(!socket.exists() && !socket.with_file_name("gate.sock.lock").exists(), "nothing stays behind");
 }
 
@@ -64,11 +64,12 @@ async fn a_socket_that_cannot_be_is_refused_before_anything_is_started() {
         (format!("unix:{}/s", path(&data_dir)), "its folder has to exist"),
         (format!("unix:/{}", "x".repeat(200)), "choose a shorter one"),
     ] {
-        let (code, said) = refused(&["--listen", &listen, "--data-dir", path(&data_dir)]).await;
+        let (code, said) = fail_to_start(&["--listen", &listen, "--data-dir", path(&data_dir)]).await;
         assert_eq!(code, Some(1));
         assert!(said.contains(&format!("callgate: cannot listen on {listen}: it ")) && said.contains(words), "{said}");
     }
-    let (code, said) = refused(&["--listen", "unix:s", "--socket-mode", "rw", "--data-dir", path(&data_dir)]).await;
+    let (code, said) =
+        fail_to_start(&["--listen", "unix:s", "--socket-mode", "rw", "--data-dir", path(&data_dir)]).await;
     assert_eq!(code, Some(2));
     assert!(said.contains("not an octal mode such as 0660"), "{said}");
     assert!(!data_dir.exists(), "no database is created");

@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use tonic::Request;
 
 use crate::{
-    collector::{Got, Logs, Metrics, Span, Traces},
+    collector::{Logs, Metrics, ReceivedTelemetry, Span, Traces},
     common::{
         process::signal,
         until,
@@ -37,7 +37,7 @@ fn only<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trace_ends_in_the_commit_and_a_stored_call_leads_back_to_it() {
-    let got = Got::default();
+    let got = ReceivedTelemetry::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
     let collector = tonic::transport::Server::builder()
@@ -46,7 +46,7 @@ async fn a_trace_ends_in_the_commit_and_a_stored_call_leads_back_to_it() {
         .add_service(Logs(got.clone()))
         .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
     let collector = tokio::spawn(collector);
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &["--otlp-endpoint", &endpoint]);
     let mut agent = server.client().await;
 
@@ -70,7 +70,7 @@ async fn a_trace_ends_in_the_commit_and_a_stored_call_leads_back_to_it() {
     drop(database);
 
     assert!(signal(server.pid(), "TERM"));
-    let (status, _) = server.ended(crate::common::PATIENCE).await;
+    let (status, _) = server.wait_for_end(crate::common::PATIENCE).await;
     assert!(status.success(), "{status}");
     until("the spans", async || got.spans.lock().expect("whole").len() >= 8).await;
     collector.abort();
@@ -92,7 +92,7 @@ async fn a_trace_ends_in_the_commit_and_a_stored_call_leads_back_to_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_names_its_callers_trace_where_nothing_is_sent_too() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let server = Server::start(&home, &[]);
     let mut agent = server.client().await;
     agent.evaluate(below(ASKED, question("s1", call("c1", "look", "{}")))).await.expect("an answer");

@@ -15,10 +15,10 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_nobody_reads_holds_up_no_call_and_what_was_lost_is_told() {
-    let home = Home::prepared().await;
+    let home = Home::with_cluster().await;
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let data_dir = home.data_dir();
-    let server = Server::piped(&["--data-dir", path(&data_dir), "--log", "trace"], writer);
+    let server = Server::start_with_pipe(&["--data-dir", path(&data_dir), "--log", "trace"], writer);
     let mut client = server.client().await;
     // Each pair logs some hundred lines at this level: more than the queue and the pipe hold.
     for i in 0..400 {

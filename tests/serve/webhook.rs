@@ -19,7 +19,7 @@ use crate::{
         until,
         wire::{call, evaluate, question},
     },
-    server::{Home, Server, path, refused},
+    server::{Home, Server, fail_to_start, path},
 };
 
 const SECRET: [u8; 32] = [7; 32];
@@ -121,7 +121,7 @@ fn refund(session: &str) -> v1::EvaluateRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
+async fn notification_is_sent_by_one_replica_until_it_is_accepted() {
     let (postgres, home, receiver) = (Postgres::start().await, Home::empty(), Receiver::start().await);
     let policy = home.file("policy.yaml", POLICY);
     let secret = home.file("secret", &format!("whsec_{}\n", BASE64.encode(SECRET)));
@@ -172,10 +172,11 @@ async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chat_gets_a_text_and_a_wrong_file_is_told_before_anything_starts() {
-    let (home, receiver) = (Home::prepared().await, Receiver::start().await);
+    let (home, receiver) = (Home::with_cluster().await, Receiver::start().await);
     let wrong =
         home.file("wrong.yaml", "url: http://hooks.example/x\nconsole_url: https://plane.example\nformat: slack\n");
-    let (code, error) = refused(&["--data-dir", path(&home.data_dir()), "--approvals-webhook", path(&wrong)]).await;
+    let (code, error) =
+        fail_to_start(&["--data-dir", path(&home.data_dir()), "--approvals-webhook", path(&wrong)]).await;
     assert!(code == Some(1) && error.contains("url: has to begin with https://"), "{code:?}: {error}");
     let policy = home.file("policy.yaml", POLICY);
     let file = format!("url: {}\nconsole_url: https://plane.example\nformat: slack\n", receiver.url);
@@ -193,7 +194,7 @@ async fn a_chat_gets_a_text_and_a_wrong_file_is_told_before_anything_starts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_attempt_is_signed_at_its_own_time_and_a_redirect_is_not_followed() {
-    let (home, receiver, elsewhere) = (Home::prepared().await, Receiver::start().await, Receiver::start().await);
+    let (home, receiver, elsewhere) = (Home::with_cluster().await, Receiver::start().await, Receiver::start().await);
     let policy = home.file("policy.yaml", POLICY);
     let secret = home.file("secret", &format!("whsec_{}", BASE64.encode(SECRET)));
     let text = format!("url: {}\nsecret_file: {}\nconsole_url: https://plane.example\n", receiver.url, path(&secret));

@@ -152,13 +152,13 @@ const REDIRECTIONS: &[&str] = &[
 
 #[derive(Deserialize)]
 struct Table {
-    commands: Vec<Row>,
+    commands: Vec<DrawnCommand>,
 }
 
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct Row {
+struct DrawnCommand {
     command: String,
     sub: String,
     does: String,
@@ -216,25 +216,25 @@ impl Draw {
 
     /// A line.
     pub(crate) fn line(&mut self) -> String {
-        self.nested(2)
+        self.draw_nested(2)
     }
 
-    fn nested(&mut self, depth: usize) -> String {
+    fn draw_nested(&mut self, depth: usize) -> String {
         let one = self.command(depth);
         if depth == 0 {
             return one;
         }
         match self.below(26) {
-            0 => format!("{one}; {}", self.nested(depth - 1)),
-            1 => format!("{one} && {}", self.nested(depth - 1)),
-            2 => format!("{one} || {}", self.nested(depth - 1)),
-            3 | 4 => format!("{one} | {}", self.nested(depth - 1)),
-            5 => format!("({})", self.nested(depth - 1)),
-            6 => format!("{{ {}; }}", self.nested(depth - 1)),
-            7 => format!("for f in a.txt d/* $v; do {}; done", self.nested(depth - 1).replace("a.txt", "$f")),
-            8 => format!("if {one}; then {}; fi", self.nested(depth - 1)),
+            0 => format!("{one}; {}", self.draw_nested(depth - 1)),
+            1 => format!("{one} && {}", self.draw_nested(depth - 1)),
+            2 => format!("{one} || {}", self.draw_nested(depth - 1)),
+            3 | 4 => format!("{one} | {}", self.draw_nested(depth - 1)),
+            5 => format!("({})", self.draw_nested(depth - 1)),
+            6 => format!("{{ {}; }}", self.draw_nested(depth - 1)),
+            7 => format!("for f in a.txt d/* $v; do {}; done", self.draw_nested(depth - 1).replace("a.txt", "$f")),
+            8 => format!("if {one}; then {}; fi", self.draw_nested(depth - 1)),
             9 => format!("bash -c '{}'", one.replace('\'', "\"")),
-            10 => format!("cd d && {}", self.nested(depth - 1)),
+            10 => format!("cd d && {}", self.draw_nested(depth - 1)),
             11 => format!("cat <<EOF | {one}\nhi $({})\nEOF", self.command(0)),
             12 => format!("[ -f a.txt ] && {one}"),
             13 => format!("case a in a) {one};; esac"),
@@ -255,7 +255,7 @@ impl Draw {
                 0..45 if !known.is_empty() => line.push_str(&known[self.below(known.len())]),
                 0..70 => line.push_str(self.of(OPERANDS)),
                 70..78 => line.push_str(self.of(SCRIPTS)),
-                78..80 if depth > 0 => line.push_str(&format!("\"$({})\"", self.nested(depth - 1))),
+                78..80 if depth > 0 => line.push_str(&format!("\"$({})\"", self.draw_nested(depth - 1))),
                 _ => line.push_str(self.of(HARMFUL)),
             }
         }

@@ -66,11 +66,11 @@ const CHANGES: &[&str] = &[
 
 #[derive(Deserialize)]
 struct Rows {
-    commands: Vec<Row>,
+    commands: Vec<TracedRow>,
 }
 
 #[derive(Deserialize)]
-struct Row {
+struct TracedRow {
     command: String,
     does: String,
     #[serde(default)]
@@ -80,7 +80,7 @@ struct Row {
     such: Vec<String>,
 }
 
-impl Row {
+impl TracedRow {
     fn names(&self) -> impl Iterator<Item = &str> {
         self.command.split_ascii_whitespace()
     }
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<TracedRow> {
     let table = fs::read_to_string("src/core/shell/commands.yaml").expect("the table");
     let rows: Rows = serde_saphyr::from_str(&table).expect("the table");
     rows.commands.into_iter().filter(|row| row.does == "read").collect()

@@ -10,7 +10,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::common::{
     citus,
-    gates::{ask, done, evaluate, failure, gate, policy, record, said, session, success},
+    gates::{ask, describe_answer, evaluate, failure, gate, policy, record, run_call, session, success},
     postgres::Postgres,
 };
 
@@ -102,7 +102,7 @@ fn questions() -> BTreeMap<String, String> {
 }
 
 /// Answer of a query: these columns of its rows, in order.
-async fn answered(postgres: &Postgres, question: &str, columns: &str) -> Vec<String> {
+async fn query_rows(postgres: &Postgres, question: &str, columns: &str) -> Vec<String> {
     let mut analyst = postgres.connect().await;
     // Nodes of a cluster log in to each other as the current role, which this one may not.
     let role = if citus::is_wanted() { "" } else { "set role callgate_analyst; " };
@@ -137,7 +137,7 @@ async fn probe(postgres: &Postgres) {
         evaluate(&gate, ask(&in_session, "first", "look", "{}")).await;
         let advice = record(&gate, failure(&in_session, "first", "not_found")).await.recorded.settled.advice;
         if advice.expect("advice").probe {
-            done(&gate, ask(&in_session, "again", "look", "{}"), "found").await;
+            run_call(&gate, ask(&in_session, "again", "look", "{}"), "found").await;
             return;
         }
     }
@@ -149,10 +149,10 @@ async fn probe(postgres: &Postgres) {
 async fn loops(postgres: &Postgres) {
     let gate = gate(postgres, &policy(&["repeat"])).await;
     for n in 0..20 {
-        done(&gate, ask("circles", &format!("c{n}"), "read_mail", "{}"), "nothing new").await;
+        run_call(&gate, ask("circles", &format!("c{n}"), "read_mail", "{}"), "nothing new").await;
     }
-    assert_eq!(said(&evaluate(&gate, ask("circles", "c20", "read_mail", "{}")).await), "DENY no_progress");
-    done(&gate, ask("circles", "c21", "read_mail", r#"{"page":2}"#), "news").await;
+    assert_eq!(describe_answer(&evaluate(&gate, ask("circles", "c20", "read_mail", "{}")).await), "DENY no_progress");
+    run_call(&gate, ask("circles", "c21", "read_mail", r#"{"page":2}"#), "news").await;
 }
 
 /// Repetitions of a read: refused, and permitted in shadow mode.
@@ -164,10 +164,10 @@ async fn repeats(postgres: &Postgres) {
         [(&enforced, "held", "REUSE duplicate_call_blocked"), (&shadowed, "shadowed", "ALLOW duplicate_call_blocked")]
     {
         let gate = gate(postgres, policy).await;
-        done(&gate, ask(in_session, "first", "look", r#"{"order":7}"#), "row").await;
+        run_call(&gate, ask(in_session, "first", "look", r#"{"order":7}"#), "row").await;
         for call in ["second", "third"] {
             let answer = evaluate(&gate, ask(in_session, call, "look", r#"{"order":7}"#)).await;
-            assert_eq!(said(&answer), expected);
+            assert_eq!(describe_answer(&answer), expected);
             if answer.verdict.permit.is_some() {
                 record(&gate, success(in_session, call, "row")).await;
             }
@@ -184,8 +184,8 @@ async fn costs_and_failures(postgres: &Postgres) {
     evaluate(&gate, Request { usage: spent(1_500_000, 900), ..ask("root", "c1", "think", "{}") }).await;
     record(&gate, OutcomeReport { usage: spent(500_000, 100), ..success("root", "c1", "thought") }).await;
     let sub = Request { parent: Some(session("root")), usage: spent(250_000, 50), ..ask("sub", "c1", "think", "{}") };
-    done(&gate, sub, "thought").await;
-    done(&gate, Request { usage: spent(1_000, 5), ..ask("cheap", "c1", "think", "{}") }, "thought").await;
+    run_call(&gate, sub, "thought").await;
+    run_call(&gate, Request { usage: spent(1_000, 5), ..ask("cheap", "c1", "think", "{}") }, "thought").await;
     for n in 0..3 {
         let (in_session, arguments) = (format!("book {n}"), format!("{{\"night\":{n}}}"));
         evaluate(&gate, ask(&in_session, "c1", "book", &arguments)).await;
@@ -193,7 +193,7 @@ async fn costs_and_failures(postgres: &Postgres) {
     }
     evaluate(&gate, ask("saver", "c1", "save", "{}")).await;
     record(&gate, failure("saver", "c1", "timeout")).await;
-    assert_eq!(said(&evaluate(&gate, ask("saver", "c2", "save", "{}")).await), "DENY outcome_unknown");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("saver", "c2", "save", "{}")).await), "DENY outcome_unknown");
 }
 
 /// A field first wrong and then corrected, a coerced one, and an unknown tool.
@@ -208,7 +208,7 @@ async fn bad_descriptions(postgres: &Postgres) {
         evaluate(&gate, ask("guest", call, "reserve", &format!(r#"{{"day":"{day}","guests":"2"}}"#))).await;
     }
     record(&gate, success("guest", "c2", "reserved")).await;
-    assert_eq!(said(&evaluate(&gate, ask("guest", "c3", "reserv", "{}")).await), "DENY unknown_tool");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("guest", "c3", "reserv", "{}")).await), "DENY unknown_tool");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,7 +225,7 @@ async fn every_question_of_the_folder_has_its_answer() {
     assert_eq!(questions.keys().map(String::as_str).collect::<Vec<_>>(), ANSWERS.map(|(name, ..)| name));
     let mut wrong = Vec::new();
     for (name, columns, expected) in ANSWERS {
-        let rows = answered(&postgres, &questions[name], columns).await;
+        let rows = query_rows(&postgres, &questions[name], columns).await;
         if rows != expected {
             wrong.push(format!("{name} answers {rows:#?}"));
         }

@@ -18,7 +18,7 @@ use callgate_store::{Store, audit};
 
 use crate::common::{
     all,
-    gates::{ask, done, evaluate, gate, policy, record, report, session, store, two_gates},
+    gates::{ask, evaluate, gate, policy, record, report, run_call, session, store, two_gates},
     postgres::Postgres,
 };
 
@@ -53,13 +53,13 @@ fn asking() -> Policy {
     callgate_core::policy::compile(text).expect("a good policy")
 }
 
-async fn checked(store: &Store, anchors: &[&Anchor]) -> ChainVerification {
+async fn verify_log(store: &Store, anchors: &[&Anchor]) -> ChainVerification {
     let anchors = anchors.iter().map(|anchor| (*anchor).clone()).collect();
     store.check_audit(DEFAULT_TENANT, anchors).await.expect("checked")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_people_did_is_told_with_who_from_where_what_and_why_and_nothing_else_is() {
+async fn entries_hold_actor_address_action_and_reason_of_people_alone() {
     let postgres = Postgres::start().await;
     work(&*gate(&postgres, &policy(&[])).await).await;
     let told = "select number, kind, who, credential, origin, session_id, what, why from audit_log order by number";
@@ -72,7 +72,7 @@ async fn what_people_did_is_told_with_who_from_where_what_and_why_and_nothing_el
             r#"(4,policy_activated,max,"token cg_1",192.0.2.7,,"policy fa962871876491f6 as revision 1",first)"#,
         ]
     );
-    let checked = checked(&store(&postgres).await, &[]).await;
+    let checked = verify_log(&store(&postgres).await, &[]).await;
     assert_eq!((checked.problems, checked.erased), (Vec::new(), 0));
     assert_eq!(checked.last.map(|last| last.number), Some(4));
 }
@@ -80,7 +80,7 @@ async fn what_people_did_is_told_with_who_from_where_what_and_why_and_nothing_el
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_audit_holds() {
     let postgres = Postgres::start().await;
-    let checked = checked(&store(&postgres).await, &[]).await;
+    let checked = verify_log(&store(&postgres).await, &[]).await;
     assert_eq!(checked, ChainVerification { last: None, erased: 0, problems: Vec::new() });
 }
 
@@ -98,16 +98,16 @@ async fn entries_of_two_replicas_at_once_have_no_gap() {
         }
     });
     all(people).await;
-    let checked = checked(&store(&postgres).await, &[]).await;
+    let checked = verify_log(&store(&postgres).await, &[]).await;
     assert_eq!((checked.problems, checked.last.map(|last| last.number)), (Vec::new(), Some(120)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_forgotten_leaves_no_word_and_the_chain_holds() {
+async fn forgotten_names_leave_no_text_and_the_chain_is_valid() {
     let postgres = Postgres::start().await;
     work(&*gate(&postgres, &policy(&[])).await).await;
     let store = store(&postgres).await;
-    let anchor = checked(&store, &[]).await.last.expect("entries");
+    let anchor = verify_log(&store, &[]).await.last.expect("entries");
     let mut conn = postgres.connect().await;
     let event = AuditEvent::new(AuditOperation::Forgotten, "ada".into(), "a session").because("they asked for it");
     let erased = audit::erase(&mut conn, DEFAULT_TENANT, &event, &["s"], &["FIRST"]).await.expect("erased");
@@ -124,7 +124,7 @@ async fn what_was_forgotten_leaves_no_word_and_the_chain_holds() {
         ]
     );
     assert_eq!(postgres.rows("select from audit where salts[6] is not null and number < 5").await, [""; 0]);
-    let after = checked(&store, &[&anchor]).await;
+    let after = verify_log(&store, &[&anchor]).await;
     assert_eq!((after.problems, after.erased), (Vec::new(), 8));
 }
 
@@ -140,7 +140,7 @@ fn does(operation: Operation, by: &str) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_people_do_to_a_session_is_told_by_the_commit_that_stores_it() {
+async fn entry_of_an_action_is_written_in_its_transaction() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &asking()).await;
     let asked = evaluate(&gate, ask("s", "c1", "reset", "{}")).await.verdict.approval.expect("a question").id;
@@ -180,11 +180,11 @@ async fn what_people_do_to_a_session_is_told_by_the_commit_that_stores_it() {
         format!(r#"(withdrawn,s,local,,s,"{taken_back}: call c3","s says so")"#),
     ];
     assert_eq!(postgres.rows(told).await, expected);
-    assert_eq!(checked(&store(&postgres).await, &[]).await.problems, Vec::<String>::new());
+    assert_eq!(verify_log(&store(&postgres).await, &[]).await.problems, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_who_answer_at_once_one_is_told_and_who_lost_is_not() {
+async fn two_answers_at_once_have_one_entry() {
     const QUESTIONS: usize = 12;
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &asking()).await;
@@ -204,7 +204,7 @@ async fn of_two_who_answer_at_once_one_is_told_and_who_lost_is_not() {
         postgres.rows("select distinct count(*) from session_event group by detail ->> 'approval_id'").await,
         ["(1)"]
     );
-    let checked = checked(&store(&postgres).await, &[]).await;
+    let checked = verify_log(&store(&postgres).await, &[]).await;
     assert_eq!(checked.problems, Vec::<String>::new());
 }
 
@@ -218,23 +218,23 @@ async fn an_answer_that_cannot_be_told_is_not_stored_and_its_session_goes_on() {
     let refused = gate.decisions.control(DEFAULT_TENANT, &does(operation.clone(), "eve")).await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(postgres.rows("select from session_event").await, [""; 0], "nothing is there that nobody was told");
-    done(&gate, ask("s", "c2", "look", "{}"), "a row").await;
+    run_call(&gate, ask("s", "c2", "look", "{}"), "a row").await;
     postgres.tamper("alter table audit drop constraint full_up").await;
     gate.decisions.control(DEFAULT_TENANT, &does(operation, "eve")).await.expect("an answer");
     assert_eq!(postgres.rows(TOLD_ONCE).await, [""; 0]);
 }
 
 /// Verification of an audit log of four entries after each tampering.
-async fn tampered(sql: &[&str]) -> (ChainVerification, Vec<String>) {
+async fn tamper_and_verify(sql: &[&str]) -> (ChainVerification, Vec<String>) {
     let postgres = Postgres::start().await;
     work(&*gate(&postgres, &policy(&[])).await).await;
     let store = store(&postgres).await;
-    let before = checked(&store, &[]).await;
+    let before = verify_log(&store, &[]).await;
     for sql in sql {
         assert!(postgres.tamper(sql).await > 0, "{sql}");
     }
     let anchor = before.last.clone().expect("entries");
-    (checked(&store, &[]).await, checked(&store, &[&anchor]).await.problems)
+    (verify_log(&store, &[]).await, verify_log(&store, &[&anchor]).await.problems)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -252,7 +252,7 @@ async fn a_changed_entry_is_found() {
         ),
         ("update audit set words[6] = null, salts[6] = null, marks[6] = null where number = 2", "its hash is another"),
     ] {
-        let (checked, _) = tampered(&[sql]).await;
+        let (checked, _) = tamper_and_verify(&[sql]).await;
         assert!(checked.problems.concat().contains(told), "{sql}: {:?}", checked.problems);
     }
 }
@@ -264,7 +264,7 @@ async fn a_deleted_entry_is_found() {
         ("delete from audit where number in (2, 3)", "entries 2 to 3 are missing"),
         ("delete from audit where number = 4", "the newest entries are missing: 4 were written, 3 are there"),
     ] {
-        let (checked, _) = tampered(&[sql]).await;
+        let (checked, _) = tamper_and_verify(&[sql]).await;
         assert!(checked.problems.concat().contains(told), "{sql}: {:?}", checked.problems);
     }
 }
@@ -275,7 +275,7 @@ async fn an_end_that_was_cut_off_with_its_head_is_found_by_an_anchor_alone() {
         "delete from audit where number = 4",
         "update audit_head set number = 3, hash = (select hash from audit where number = 3)",
     ];
-    let (unaided, anchored) = tampered(&cut).await;
+    let (unaided, anchored) = tamper_and_verify(&cut).await;
     assert_eq!(unaided.problems, Vec::<String>::new(), "nobody who sees only the table can know");
     assert_eq!(anchored, ["entry 4 is missing, and an anchor was taken of it: the end was cut off"]);
 }
@@ -287,7 +287,7 @@ async fn an_end_that_was_written_anew_is_found_by_an_anchor_alone() {
         "update audit_head set number = 3, hash = (select hash from audit where number = 3)",
         "select audit_append(1, 'policy_activated', array['eve', 'local', null, null, 'policy', null])",
     ];
-    let (unaided, anchored) = tampered(&anew).await;
+    let (unaided, anchored) = tamper_and_verify(&anew).await;
     assert_eq!(unaided.problems, Vec::<String>::new());
     assert_eq!(anchored, ["entry 4 is not the one that the anchor was taken of"]);
 }

@@ -50,11 +50,10 @@ async fn a_read_without_its_condition_finds_nothing_of_another_tenant() {
     }
     let postgres = Postgres::start().await;
     let (gate, acme) = two_tenants(&postgres).await;
-    let tables =
-        "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
+    let sql = "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
         where c.relnamespace = 'callgate'::regnamespace and c.relkind in ('r', 'p', 'v')";
-    let tables: Vec<String> = postgres.rows(tables).await;
-    let tables: Vec<&str> = tables.iter().map(|name| name.trim_matches(['(', ')'])).collect();
+    let rows: Vec<String> = postgres.rows(sql).await;
+    let tables: Vec<&str> = rows.iter().map(|name| name.trim_matches(['(', ')'])).collect();
     assert!(tables.len() > 30, "{tables:?}");
     let mut reader = postgres.connect().await;
     run(&mut reader, "set role callgate_reader").await;

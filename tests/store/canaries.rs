@@ -13,8 +13,11 @@ use callgate_server::gate::{EvaluateAnswer, Gate};
 use sqlx::AssertSqlSafe;
 
 use crate::common::{
-    books::{fold, gapless, one_open_permit, one_permit, sums},
-    gates::{agent, ask, done, evaluate, failure, policy, record, report, said, session, store, success, two_gates},
+    gates::{
+        agent, ask, describe_answer, evaluate, failure, policy, record, report, run_call, session, store, success,
+        two_gates,
+    },
+    invariants::{fold, gapless, one_open_permit, one_permit, sums},
     postgres::{Postgres, writers_waiting},
 };
 
@@ -26,20 +29,20 @@ async fn without_the_ledger_a_payment_is_permitted_twice_and_that_is_seen() {
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
     let first = evaluate(&one, ask("s1", "c1", "pay", ARGUMENTS)).await;
     let refused = evaluate(&other, ask("s2", "c2", "pay", ARGUMENTS)).await;
-    assert_eq!(said(&refused), "WAIT call_in_flight");
+    assert_eq!(describe_answer(&refused), "WAIT call_in_flight");
     assert_eq!(one_permit(&[first.clone(), refused]), Ok(()));
     assert_eq!(one_open_permit(&postgres).await, Ok(()));
 
     assert_eq!(postgres.tamper("delete from ledger").await, 1);
     let second = evaluate(&other, ask("s3", "c3", "pay", ARGUMENTS)).await;
-    assert_eq!(said(&second), "ALLOW");
+    assert_eq!(describe_answer(&second), "ALLOW");
     assert!(one_permit(&[first, second]).is_err());
     assert!(one_open_permit(&postgres).await.is_err());
 }
 
 /// A permit by one gate, while the other has an older version of the tree in memory.
 async fn permit_unseen_by(other: &Gate, one: &Gate, in_session: &str) -> EvaluateAnswer {
-    done(one, ask(in_session, "before", "look", "{}"), "row").await;
+    run_call(one, ask(in_session, "before", "look", "{}"), "row").await;
     let state = other
         .decisions
         .session_state(DEFAULT_TENANT, &session(in_session), Extent { last_calls: 1, ..Extent::default() })
@@ -54,7 +57,7 @@ async fn without_the_version_check_a_stale_gate_permits_twice_and_that_is_seen()
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
     let first = permit_unseen_by(&other, &one, "checked").await;
     let second = evaluate(&other, ask("checked", "c2", "work", ARGUMENTS)).await;
-    assert_eq!(said(&second), "WAIT call_in_flight");
+    assert_eq!(describe_answer(&second), "WAIT call_in_flight");
     assert_eq!(one_permit(&[first, second]), Ok(()));
     assert_eq!(gapless(&postgres, "checked").await, Ok(()));
 
@@ -64,7 +67,7 @@ async fn without_the_version_check_a_stale_gate_permits_twice_and_that_is_seen()
     assert_eq!(postgres.tamper(&format!("update call_tree set version = version - 1 {mine}")).await, 1);
     assert_eq!(postgres.tamper(&format!("update call set seq = 1000 {mine} and call_id = 'c1'")).await, 1);
     let second = evaluate(&other, ask("unchecked", "c2", "work", ARGUMENTS)).await;
-    assert_eq!(said(&second), "ALLOW");
+    assert_eq!(describe_answer(&second), "ALLOW");
     assert!(one_permit(&[first, second]).is_err());
     assert!(gapless(&postgres, "unchecked").await.is_err());
     assert!(sums(&postgres, "unchecked").await.is_err());
@@ -74,7 +77,7 @@ async fn without_the_version_check_a_stale_gate_permits_twice_and_that_is_seen()
 async fn lost_and_changed_rows_are_seen() {
     let postgres = Postgres::start().await;
     let [one, _] = two_gates(&postgres, &policy(&["same_call"])).await;
-    done(&one, ask("s", "c1", "work", "{}"), "row").await;
+    run_call(&one, ask("s", "c1", "work", "{}"), "row").await;
     evaluate(&one, ask("s", "c2", "save", "{}")).await;
     record(&one, report("s", "c2", OutcomeStatus::Running)).await;
     record(&one, success("s", "c2", "saved")).await;
@@ -113,20 +116,20 @@ async fn an_append_without_its_version_check_permits_twice_and_that_is_seen() {
     let first = permit_unseen_by(&other, &one, "unchecked").await;
     without(&postgres, " and t.version = x.expected", "").await;
     let second = evaluate(&other, ask("unchecked", "c2", "work", ARGUMENTS)).await;
-    assert_eq!(said(&second), "ALLOW");
+    assert_eq!(describe_answer(&second), "ALLOW");
     assert!(one_permit(&[first, second]).is_err());
     assert!(gapless(&postgres, "unchecked").await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_append_that_does_not_count_its_rows_acknowledges_what_is_not_there_and_that_is_seen() {
+async fn append_without_a_row_count_acknowledges_missing_rows_and_is_detected() {
     let postgres = Postgres::start().await;
     let [gate, _] = two_gates(&postgres, &policy(&["same_call"])).await;
-    done(&gate, ask("s", "c1", "look", "{}"), "row").await;
+    run_call(&gate, ask("s", "c1", "look", "{}"), "row").await;
     postgres.tamper("create function lose() returns trigger language plpgsql as 'begin return null; end'").await;
     postgres.tamper("create trigger lose before update on call_tree for each row execute function lose()").await;
     without(&postgres, "raise sqlstate 'CG001'", "null").await;
-    assert_eq!(said(&evaluate(&gate, ask("s", "c2", "look", r#"{"n":2}"#)).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("s", "c2", "look", r#"{"n":2}"#)).await), "ALLOW");
     assert!(gapless(&postgres, "s").await.is_err());
 }
 
@@ -163,7 +166,7 @@ async fn two_that_pay(postgres: &Postgres, gates: &[Arc<Gate>; 2], name: &str) -
     record(&gates[0], failure(&format!("{name}x"), "before", "conflict")).await;
     postgres.tamper("update ledger set retry_after_ms = 0").await;
     for (n, gate) in gates.iter().enumerate() {
-        done(gate, ask(&format!("{name}{n}"), "before", "look", "{}"), "row").await;
+        run_call(gate, ask(&format!("{name}{n}"), "before", "look", "{}"), "row").await;
     }
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; lock table call in access exclusive mode").execute(&mut locked).await.expect("a lock");
@@ -184,7 +187,7 @@ async fn a_ledger_without_its_revision_permits_a_payment_twice_and_that_is_seen(
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &policy(&["same_call"])).await;
     let answers = two_that_pay(&postgres, &gates, "checked").await;
-    assert_eq!(one_permit(&answers), Ok(()), "{:?}", answers.iter().map(said).collect::<Vec<_>>());
+    assert_eq!(one_permit(&answers), Ok(()), "{:?}", answers.iter().map(describe_answer).collect::<Vec<_>>());
     without(&postgres, " and l.revision = x.expected", "").await;
     assert!(one_permit(&two_that_pay(&postgres, &gates, "unchecked").await).is_err());
 }

@@ -3,9 +3,9 @@
 use callgate_core::domain::{effect::EffectKind, ids::DEFAULT_TENANT, time::Timestamp, tool::ToolSpec};
 use callgate_store::clocks;
 
-use super::terms::{finished, keep, look, strict, trees, words};
+use super::text_retention::{keep, run_finished_calls, run_retention, strict, trees, words};
 use crate::common::{
-    gates::{ask, evaluate, gate, policy, said, tool},
+    gates::{ask, describe_answer, evaluate, gate, policy, tool},
     postgres::Postgres,
 };
 
@@ -13,7 +13,7 @@ use crate::common::{
 async fn a_wrong_clock_deletes_nothing() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &strict()).await;
-    finished(&gate, DEFAULT_TENANT).await;
+    run_finished_calls(&gate, DEFAULT_TENANT).await;
     keep(&gate, "default", Some(10), Some(20)).await;
     let before = words(&postgres, DEFAULT_TENANT).await;
     let looks = async |database: Timestamp, server: Timestamp| {
@@ -40,10 +40,10 @@ async fn a_wrong_clock_deletes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_time_without_servers_it_is_deleted_late_until_the_clock_is_confirmed() {
+async fn deletion_is_late_after_a_time_without_servers_until_the_clock_is_confirmed() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &strict()).await;
-    finished(&gate, DEFAULT_TENANT).await;
+    run_finished_calls(&gate, DEFAULT_TENANT).await;
     keep(&gate, "default", Some(10), Some(20)).await;
     let now = gate.store.now();
     gate.privacy.look_at_clocks((now, now)).await.expect("the database answers");
@@ -57,7 +57,7 @@ async fn after_a_time_without_servers_it_is_deleted_late_until_the_clock_is_conf
     postgres.tamper("update tenant set retained_at = null").await;
     let told = clocks(postgres.options.clone(), gate.store.now(), true).await.expect("confirmed");
     assert_eq!(told.gap_ms, 25 * 86_400_000);
-    assert!(look(&postgres, &gate, 25).await);
+    assert!(run_retention(&postgres, &gate, 25).await);
     assert!(trees(&postgres, DEFAULT_TENANT).await.is_empty());
 }
 
@@ -71,12 +71,20 @@ async fn a_duplicate_during_a_step_forward_waits_and_hears_nothing_of_an_unknown
     gate.store.step(600_000);
     // In its own call tree, and by the ledger in another one.
     for session in ["s", "t"] {
-        assert_eq!(said(&evaluate(&gate, ask(session, "c2", "pay", "{}")).await), "WAIT call_in_flight", "{session}");
+        assert_eq!(
+            describe_answer(&evaluate(&gate, ask(session, "c2", "pay", "{}")).await),
+            "WAIT call_in_flight",
+            "{session}"
+        );
     }
     assert_eq!(Box::pin(gate.decisions.expire_leases(gate.store.now_of_leases())).await.expect("readable"), 0);
-    assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "ALLOW", "its permit holds");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "ALLOW", "its permit holds");
     gate.store.skip(61_000);
     for session in ["s", "t"] {
-        assert_eq!(said(&evaluate(&gate, ask(session, "c3", "pay", "{}")).await), "DENY outcome_unknown", "{session}");
+        assert_eq!(
+            describe_answer(&evaluate(&gate, ask(session, "c3", "pay", "{}")).await),
+            "DENY outcome_unknown",
+            "{session}"
+        );
     }
 }

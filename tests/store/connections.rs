@@ -13,7 +13,7 @@ use crate::{
         postgres::Postgres,
         until,
     },
-    door::Door,
+    connection_proxy::Door,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

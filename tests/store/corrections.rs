@@ -26,7 +26,7 @@ async fn order(gate: &Gate, session: &str, call: &str, arguments: &str) -> Evalu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_models_never_correct_is_a_question_to_the_user_on_every_replica() {
+async fn error_that_models_never_correct_asks_the_user_on_every_replica() {
     let postgres = Postgres::start().await;
     let policy = callgate_core::policy::compile(POLICY).expect("a good policy");
     let [one, other] = two_gates(&postgres, &policy).await;
@@ -60,7 +60,7 @@ async fn what_models_never_correct_is_a_question_to_the_user_on_every_replica() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_read_as_another_type_is_counted_by_tool_and_field() {
+async fn coercions_are_counted_by_tool_and_field() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &callgate_core::policy::compile(POLICY).expect("a good policy")).await;
     order(&gate, "s", "a", r#"{"items":[{"quantity":"2"},{"quantity":"3"}]}"#).await;

@@ -16,7 +16,7 @@ use sqlx::ConnectOptions as _;
 use tempfile::TempDir;
 
 use crate::common::{
-    certificates::{Authority, put},
+    certificates::{Authority, write_atomically},
     citus,
     gates::{ask, evaluate, gate_on, open, policy},
     postgres::{Postgres, folder, seed, template},
@@ -25,14 +25,14 @@ use crate::common::{
 };
 
 /// A server that listens on a port, and takes only who speaks TLS.
-struct Encrypted {
+struct EncryptedServer {
     server: Child,
     port: u16,
     password: String,
     folder: TempDir,
 }
 
-impl Encrypted {
+impl EncryptedServer {
     /// A server with a certificate for the name `localhost` alone.
     async fn start(authority: &Authority) -> Self {
         let folder = folder();
@@ -81,12 +81,12 @@ impl Encrypted {
 
     /// As `url`, for who trusts this authority.
     fn trusting(&self, host: &str, mode: &str, authority: &Authority) -> String {
-        let path = put(self.folder.path(), "ca.crt", &authority.pem);
+        let path = write_atomically(self.folder.path(), "ca.crt", &authority.pem);
         format!("{}&sslrootcert={}", self.url(host, mode), path.display())
     }
 }
 
-impl Drop for Encrypted {
+impl Drop for EncryptedServer {
     fn drop(&mut self) {
         signal(self.server.id(), "INT");
         let _ = self.server.wait();
@@ -99,7 +99,7 @@ async fn program() -> PathBuf {
     fs::read_link(format!("/proc/{}/exe", postgres.pid().expect("it runs"))).expect("a program")
 }
 
-async fn refused(url: &str) -> OpenError {
+async fn fail_to_open(url: &str) -> OpenError {
     open(parse_url(url).expect("a URL")).await.expect_err("refused")
 }
 
@@ -109,7 +109,7 @@ async fn the_database_has_to_show_a_certificate_of_its_authority_and_of_its_name
         return;
     }
     let authority = Authority::new("ours");
-    let server = Encrypted::start(&authority).await;
+    let server = EncryptedServer::start(&authority).await;
 
     let url = server.trusting("localhost", "verify-full", &authority);
     let gate = gate_on(open(parse_url(&url).expect("a URL")).await.expect("a store"), &policy(&[]));
@@ -121,18 +121,18 @@ async fn the_database_has_to_show_a_certificate_of_its_authority_and_of_its_name
     assert!(all >= 2 && encrypted == all, "{encrypted} of {all}");
 
     // A certificate of another name or authority is rejected.
-    let elsewhere = refused(&server.trusting("127.0.0.1", "verify-full", &authority)).await;
+    let elsewhere = fail_to_open(&server.trusting("127.0.0.1", "verify-full", &authority)).await;
     assert!(matches!(&elsewhere, OpenError::Tls(why) if why.contains("sslrootcert")), "{elsewhere}");
     open(parse_url(&server.trusting("127.0.0.1", "verify-ca", &authority)).expect("a URL"))
         .await
         .expect("no name asked");
     let stranger = Authority::new("somebody else");
     for mode in ["verify-ca", "verify-full"] {
-        let error = refused(&server.trusting("localhost", mode, &stranger)).await;
+        let error = fail_to_open(&server.trusting("localhost", mode, &stranger)).await;
         assert!(matches!(&error, OpenError::Tls(why) if !why.contains("sslmode=disable")), "{error}");
     }
-    let error = refused(&server.url("localhost", "verify-full")).await;
+    let error = fail_to_open(&server.url("localhost", "verify-full")).await;
     assert!(matches!(error, OpenError::Tls(_)), "public authorities have not signed it: {error}");
-    let clear = refused(&server.url("localhost", "disable")).await;
+    let clear = fail_to_open(&server.url("localhost", "disable")).await;
     assert!(matches!(clear, OpenError::Store(StoreError::Unreachable(_))), "{clear}");
 }

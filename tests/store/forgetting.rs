@@ -9,7 +9,7 @@ use callgate_core::{
         control::{Command, EditedArguments, Operation},
         failure::ErrorReport,
         fingerprint::ArgsDigest,
-        forgetting::{Forgot, Whom},
+        forgetting::{ErasureProgress, ErasureSubject},
         halt::HaltTarget,
         identity::{CredentialId, Identity, Role},
         ids::{DEFAULT_TENANT, UserId},
@@ -27,8 +27,8 @@ use tokio::sync::mpsc;
 use crate::{
     common::{
         gates::{
-            agent, ask, done, evaluate, policy as known, record, report, said, seal, session, success, try_evaluate,
-            two_gates,
+            agent, ask, describe_answer, evaluate, policy as known, record, report, run_call, seal, session, success,
+            try_evaluate, two_gates,
         },
         postgres::Postgres,
     },
@@ -53,7 +53,7 @@ fn user(name: &str) -> Option<UserId> {
     Some(UserId::parse("user", name).expect("a good name"))
 }
 
-async fn forget(gate: &Gate, whom: &Whom, why: &str) -> Result<Forgot, PrivacyError> {
+async fn forget(gate: &Gate, whom: &ErasureSubject, why: &str) -> Result<ErasureProgress, PrivacyError> {
     let (told, _told) = mpsc::channel(500);
     Box::pin(gate.privacy.forget(DEFAULT_TENANT, whom, (&Actor::from("officer"), why), &told)).await
 }
@@ -72,7 +72,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
     if evaluate(gate, pay).await.verdict.permit.is_some() {
         record(gate, success(&root, &named("pay"), &format!("paid for {word}"))).await;
     }
-    done(gate, asked(&root, "look", "look"), &format!("seen by {word}")).await;
+    run_call(gate, asked(&root, "look", "look"), &format!("seen by {word}")).await;
     evaluate(gate, asked(&root, "save", "save")).await;
     let running = OutcomeReport {
         progress_note: Some(named("half way")),
@@ -131,7 +131,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_forgotten_leaves_no_word_in_any_table_and_the_audit_holds() {
+async fn forgotten_subject_leaves_no_text_in_any_table_and_the_audit_is_valid() {
     leaves_no_word(false).await;
 }
 
@@ -152,16 +152,16 @@ async fn leaves_no_word(is_encrypted: bool) {
     work(&gate, &other, "ottilie", as_is("desk", "number-1")).await;
     work(&gate, &other, "eduard", as_is("agent-luciane", "number-2")).await;
     work(&gate, &other, "mittler", as_is("desk", "user-charlotte")).await;
-    done(&gate, as_is("desk", "number-3")(ask("stays", "c1", "look", "{}")), "this stays").await;
+    run_call(&gate, as_is("desk", "number-3")(ask("stays", "c1", "look", "{}")), "this stays").await;
     // Another agent was refused because of the subject's payment.
     let told = evaluate(&other, ask("stays", "c2", "pay", r#"{"bill":7}"#)).await;
-    assert_eq!(said(&told), "REUSE duplicate_call_blocked");
+    assert_eq!(describe_answer(&told), "REUSE duplicate_call_blocked");
     let what = HaltTarget::Agent(agent("agent-luciane").expect("a name"));
     gate.decisions.halt(DEFAULT_TENANT, &what, "eve", "as user-charlotte says").await.expect("a halt");
     for (whom, words) in [
-        (Whom::Session(session("child-ottilie")), ["ottilie", "ottilie"]),
-        (Whom::Agent(agent("agent-luciane").expect("a name")), ["eduard", "luciane"]),
-        (Whom::User(user("user-charlotte").expect("a name")), ["mittler", "charlotte"]),
+        (ErasureSubject::Session(session("child-ottilie")), ["ottilie", "ottilie"]),
+        (ErasureSubject::Agent(agent("agent-luciane").expect("a name")), ["eduard", "luciane"]),
+        (ErasureSubject::User(user("user-charlotte").expect("a name")), ["mittler", "charlotte"]),
     ] {
         for word in words {
             assert!(postgres.dump().await.contains(word), "{word} was there");
@@ -188,7 +188,7 @@ async fn leaves_no_word(is_encrypted: bool) {
     // The payment stays known, without a payer.
     let pay = Request { user: user("number-9"), ..ask("root-ottilie", "again", "pay", r#"{"bill":7}"#) };
     let again = evaluate(&gate, pay).await;
-    assert_eq!(said(&again), "REUSE duplicate_call_blocked");
+    assert_eq!(describe_answer(&again), "REUSE duplicate_call_blocked");
     let text = again.text.expect("a text").json;
     assert!(!text.contains("pay-ottilie") && !text.contains("paid for"), "{text}");
     assert_eq!(postgres.dump().await.contains("this stays"), !is_encrypted);
@@ -212,15 +212,15 @@ async fn a_session_that_begins_anew_before_its_forgetting_is_heard_of_has_its_ow
         let (ada, eve) = (known_as("ada"), known_as("eve"));
         let works = async |gate: &Gate, who: &Identity| gate.decisions.works_in(who, &session(named), None, true).await;
         works(&other, &ada).await.expect("hers");
-        done(&other, ask(named, "c1", "look", "{}"), "gone").await;
-        forget(&gate, &Whom::Session(session(named)), "").await.expect("forgotten");
+        run_call(&other, ask(named, "c1", "look", "{}"), "gone").await;
+        forget(&gate, &ErasureSubject::Session(session(named)), "").await.expect("forgotten");
         // Longer than the cache's lifetime; the other replica was not notified.
         tokio::time::sleep(Duration::from_millis(300)).await;
         if is_taken {
             works(&gate, &eve).await.expect("it was nobody's");
         }
         works(&other, &ada).await.expect("as it is known here");
-        let again = try_evaluate(&other, ask(named, "c2", "look", "{}")).await.map(|answer| said(&answer));
+        let again = try_evaluate(&other, ask(named, "c2", "look", "{}")).await.map(|answer| describe_answer(&answer));
         let owner = format!("select owner from session_owner where root_id = '{named}'");
         if is_taken {
             assert_eq!(again, Err(GateError::NoAnswer(NoAnswer::Contention)));
@@ -239,8 +239,8 @@ async fn marks_go_an_hour_later() {
     let postgres = Postgres::start().await;
     let [gate, _] = two_gates(&postgres, &known(&["same_call"])).await;
     for goes in ["one", "two"] {
-        done(&gate, ask(goes, "c1", "look", "{}"), "gone").await;
-        forget(&gate, &Whom::Session(session(goes)), "").await.expect("forgotten");
+        run_call(&gate, ask(goes, "c1", "look", "{}"), "gone").await;
+        forget(&gate, &ErasureSubject::Session(session(goes)), "").await.expect("forgotten");
     }
     let older = "update forgotten set forgotten_at = now() - interval '3601 s'
         where forgotten_id = (select min(forgotten_id) from forgotten)";
@@ -253,19 +253,19 @@ async fn marks_go_an_hour_later() {
 /// on the same day, without a notification yet.
 async fn stale(postgres: &Postgres, named: &str) -> Arc<Gate> {
     let [gate, other] = two_gates(postgres, &known(&["same_call"])).await;
-    done(&other, ask(named, "old", "look", r#"{"n":1}"#), "an old word").await;
-    assert_eq!(said(&evaluate(&other, ask(named, "open", "save", "{}")).await), "ALLOW");
+    run_call(&other, ask(named, "old", "look", r#"{"n":1}"#), "an old word").await;
+    assert_eq!(describe_answer(&evaluate(&other, ask(named, "open", "save", "{}")).await), "ALLOW");
     // One that only reads has no row of the ledger that would hold its report up.
-    assert_eq!(said(&evaluate(&other, ask(named, "peek", "look", r#"{"n":4}"#)).await), "ALLOW");
-    forget(&gate, &Whom::Session(session(named)), "").await.expect("forgotten");
-    done(&gate, ask(named, "new", "look", r#"{"n":2}"#), "a new word").await;
-    assert_eq!(said(&evaluate(&gate, ask(named, "newer", "look", r#"{"n":3}"#)).await), "ALLOW");
-    assert_eq!(said(&evaluate(&gate, ask(named, "newest", "look", r#"{"n":5}"#)).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(&other, ask(named, "peek", "look", r#"{"n":4}"#)).await), "ALLOW");
+    forget(&gate, &ErasureSubject::Session(session(named)), "").await.expect("forgotten");
+    run_call(&gate, ask(named, "new", "look", r#"{"n":2}"#), "a new word").await;
+    assert_eq!(describe_answer(&evaluate(&gate, ask(named, "newer", "look", r#"{"n":3}"#)).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(&gate, ask(named, "newest", "look", r#"{"n":5}"#)).await), "ALLOW");
     other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_still_holds_a_forgotten_tree_neither_answers_from_it_nor_adds_to_it() {
+async fn forgotten_tree_in_a_replicas_cache_is_neither_read_nor_extended() {
     let postgres = Postgres::start().await;
     let other = stale(&postgres, "looked-at").await;
     let state =
@@ -275,7 +275,7 @@ async fn a_replica_that_still_holds_a_forgotten_tree_neither_answers_from_it_nor
 
     let other = stale(&postgres, "asked-in").await;
     let again = evaluate(&other, ask("asked-in", "old", "look", r#"{"n":1}"#)).await;
-    assert_eq!(said(&again), "ALLOW", "it was not done in this session");
+    assert_eq!(describe_answer(&again), "ALLOW", "it was not done in this session");
     let calls = "select call_id from call where session_id = 'asked-in' order by seq";
     assert_eq!(postgres.rows(calls).await, ["(new)", "(newer)", "(newest)", "(old)"]);
 
@@ -292,24 +292,24 @@ async fn a_replica_forgets_in_memory_what_it_reads_was_forgotten_and_nothing_els
     let postgres = Postgres::start().await;
     let [gate, other] = two_gates(&postgres, &known(&["same_call"])).await;
     let below = |call: &str| Request { parent: Some(session("goes")), ..ask("below", call, "look", r#"{"n":2}"#) };
-    done(&other, ask("goes", "c1", "look", "{}"), "gone").await;
-    done(&other, below("c2"), "gone").await;
-    done(&other, ask("stays", "c3", "look", "{}"), "kept").await;
-    forget(&gate, &Whom::Session(session("below")), "").await.expect("forgotten");
-    other.privacy.read_forgotten().await.expect("read");
+    run_call(&other, ask("goes", "c1", "look", "{}"), "gone").await;
+    run_call(&other, below("c2"), "gone").await;
+    run_call(&other, ask("stays", "c3", "look", "{}"), "kept").await;
+    forget(&gate, &ErasureSubject::Session(session("below")), "").await.expect("forgotten");
+    other.privacy.apply_erasure_marks().await.expect("read");
     for gone in ["goes", "below"] {
         let state = other.decisions.session_state(DEFAULT_TENANT, &session(gone), Extent::default()).await;
         assert!(state.is_err(), "{gone}");
     }
     assert!(other.decisions.session_state(DEFAULT_TENANT, &session("stays"), Extent::default()).await.is_ok());
     // It begins anew, and is a root of its own.
-    done(&other, ask("below", "c2", "look", r#"{"n":2}"#), "new").await;
-    other.privacy.read_forgotten().await.expect("read");
+    run_call(&other, ask("below", "c2", "look", r#"{"n":2}"#), "new").await;
+    other.privacy.apply_erasure_marks().await.expect("read");
     assert_eq!(postgres.rows("select root_id, version from call_tree order by 1").await, ["(below,2)", "(stays,2)"]);
 }
 
 /// The export of a subject, as one text.
-async fn given(gate: &Gate, whom: &Whom) -> Result<String, PrivacyError> {
+async fn export_subject(gate: &Gate, whom: &ErasureSubject) -> Result<String, PrivacyError> {
     let (rows, mut taken) = mpsc::channel(1_000);
     Box::pin(gate.privacy.export(DEFAULT_TENANT, whom, (&Actor::from("officer"), "a request"), &rows)).await?;
     drop(rows);
@@ -327,8 +327,8 @@ async fn an_export_has_what_is_theirs_and_no_word_of_another() {
     work(&gate, &other, "ottilie", |request| Request { agent: agent("desk"), user: user("user-1"), ..request }).await;
     // Another person is served in the same session.
     let theirs = Request { user: user("user-2"), ..ask("root-ottilie", "theirs", "look", r#"{"of":"charlotte"}"#) };
-    done(&gate, theirs, "seen by charlotte").await;
-    let one = given(&gate, &Whom::User(user("user-1").expect("a name"))).await.expect("rows");
+    run_call(&gate, theirs, "seen by charlotte").await;
+    let one = export_subject(&gate, &ErasureSubject::User(user("user-1").expect("a name"))).await.expect("rows");
     for word in ["paid for ottilie", "because-ottilie", "broken-ottilie", "settled-ottilie", "\"approved\":true"] {
         assert!(one.contains(word), "{word}: {one}");
     }
@@ -336,14 +336,17 @@ async fn an_export_has_what_is_theirs_and_no_word_of_another() {
         assert!(!one.contains(word), "{word}: {one}");
     }
     assert!(one.contains(r#""decision":"ALLOW""#) && one.contains(r#""status":"success""#), "{one}");
-    let two = given(&gate, &Whom::User(user("user-2").expect("a name"))).await.expect("rows");
+    let two = export_subject(&gate, &ErasureSubject::User(user("user-2").expect("a name"))).await.expect("rows");
     assert!(two.contains("seen by charlotte") && !two.contains("for ottilie"), "{two}");
-    let whole = given(&gate, &Whom::Session(session("root-ottilie"))).await.expect("rows");
+    let whole = export_subject(&gate, &ErasureSubject::Session(session("root-ottilie"))).await.expect("rows");
     assert!(
         whole.contains("charlotte") && whole.contains("paid for ottilie") && whole.contains(r#""actor":"eve""#),
         "{whole}"
     );
-    assert_eq!(given(&gate, &Whom::User(user("nobody").expect("a name"))).await, Err(PrivacyError::Unknown));
+    assert_eq!(
+        export_subject(&gate, &ErasureSubject::User(user("nobody").expect("a name"))).await,
+        Err(PrivacyError::Unknown)
+    );
     let told = "select who, what, why from audit_log where kind = 'exported' order by number";
     let told = postgres.rows(told).await;
     assert_eq!(told.len(), 3, "{told:?}");

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use callgate_core::domain::{
     audit::Actor,
     call::Request,
-    forgetting::Whom,
+    forgetting::ErasureSubject,
     ids::{DEFAULT_TENANT, UserId},
 };
 use tokio::sync::mpsc;
 
 use super::{
     sealing::rules,
-    terms::{in_days, keep, look, strict, trees},
+    text_retention::{in_days, keep, run_retention, strict, trees},
 };
 use crate::common::{
-    gates::{ask, done, evaluate, gate, seal},
+    gates::{ask, evaluate, gate, run_call, seal},
     postgres::Postgres,
     until,
 };
@@ -47,24 +47,24 @@ async fn a_person_is_forgotten_by_who_goes_on() {
     let user = UserId::parse("user", "charlotte").expect("a name");
     for n in 0..TREES {
         let asked = ask(&format!("s{n}"), "c", "look", "{}");
-        done(&first, Request { user: Some(user.clone()), ..asked }, "seen").await;
+        run_call(&first, Request { user: Some(user.clone()), ..asked }, "seen").await;
     }
-    let forget = async |gate: std::sync::Arc<callgate_server::gate::Gate>, whom: Whom| {
+    let forget = async |gate: std::sync::Arc<callgate_server::gate::Gate>, whom: ErasureSubject| {
         let (told, _told) = mpsc::channel(500);
         Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &told)).await
     };
     let begun = format!("select {TREES} - count(*) from call_tree");
-    cut_off(&postgres, "call_tree", &begun, forget(first, Whom::User(user.clone()))).await;
+    cut_off(&postgres, "call_tree", &begun, forget(first, ErasureSubject::User(user.clone()))).await;
     let left = trees(&postgres, DEFAULT_TENANT).await.len() as u64;
     assert!(left > 0);
     let second = gate(&postgres, &strict()).await;
-    let forgot = forget(second.clone(), Whom::User(user)).await.expect("forgotten");
+    let forgot = forget(second.clone(), ErasureSubject::User(user)).await.expect("forgotten");
     assert_eq!((forgot.trees, postgres.dump().await.contains("charlotte")), (left, false));
     assert!(second.store.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_older_key_has_sealed_is_sealed_anew_by_who_goes_on() {
+async fn re_encryption_is_continued_after_a_kill() {
     const BOTH: &[(&str, u8)] = &[("new", 2), ("old", 1)];
     let postgres = Postgres::start().await;
     let first = gate(&postgres, &rules()).await;
@@ -88,11 +88,11 @@ async fn what_an_older_key_has_sealed_is_sealed_anew_by_who_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_past_its_term_is_deleted_by_who_goes_on_within_the_hour() {
+async fn retention_is_continued_after_a_kill_within_the_hour() {
     let postgres = Postgres::start().await;
     let first = gate(&postgres, &strict()).await;
     for n in 0..TREES {
-        done(&first, ask(&format!("s{n}"), "c", "look", "{}"), "seen").await;
+        run_call(&first, ask(&format!("s{n}"), "c", "look", "{}"), "seen").await;
     }
     keep(&first, "default", Some(10), Some(20)).await;
     let now = in_days(&first, 30);
@@ -102,7 +102,7 @@ async fn what_is_past_its_term_is_deleted_by_who_goes_on_within_the_hour() {
     cut_off(&postgres, "call_tree", "select count(*) from tenant where words_gone_before is not null", deletes).await;
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await.len() as i64, TREES);
     let second = gate(&postgres, &strict()).await;
-    assert!(look(&postgres, &second, 30).await, "a pass that did not end is begun again");
+    assert!(run_retention(&postgres, &second, 30).await, "a pass that did not end is begun again");
     assert!(trees(&postgres, DEFAULT_TENANT).await.is_empty());
-    assert!(!look(&postgres, &second, 30).await, "once an hour");
+    assert!(!run_retention(&postgres, &second, 30).await, "once an hour");
 }

@@ -16,16 +16,16 @@ use callgate_server::gate::{Gate, GateError};
 use callgate_store::{DecisionStore as _, Store};
 
 use crate::common::{
-    books::{gapless, good, sums},
     citus,
-    gates::{ask, done, evaluate, gate, policy, record, report, said, store, success, tool, two_gates},
+    gates::{ask, describe_answer, evaluate, gate, policy, record, report, run_call, store, success, tool, two_gates},
+    invariants::{gapless, good, sums},
     postgres::{Postgres, writers_waiting},
     until,
 };
 
 const ARGUMENTS: &str = r#"{"order":1}"#;
 
-fn leased(lease_ms: u64) -> Policy {
+fn lease_policy(lease_ms: u64) -> Policy {
     let mut policy = policy(&["same_call"]);
     policy.declare("save", ToolSpec { lease_ms, ..tool(EffectKind::Write) });
     policy.declare("work", ToolSpec { lease_ms, ..ToolSpec::default() });
@@ -51,7 +51,7 @@ async fn run_out(gate: &Arc<Gate>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heartbeat_keeps_a_call_running_for_people_too() {
     let postgres = Postgres::start().await;
-    let gate = gate(&postgres, &leased(60_000)).await;
+    let gate = gate(&postgres, &lease_policy(60_000)).await;
     let outcome = async || postgres.rows("select outcome, lease_until > now() from tool_call").await;
     evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await;
     assert_eq!(outcome().await, ["(running,t)"]);
@@ -65,7 +65,7 @@ async fn a_heartbeat_keeps_a_call_running_for_people_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_lease_settles_as_unknown_until_a_late_report() {
     let postgres = Postgres::start().await;
-    let [one, other] = two_gates(&postgres, &leased(1_000)).await;
+    let [one, other] = two_gates(&postgres, &lease_policy(1_000)).await;
     evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
     assert_eq!(sweep(&one).await, 0, "it has just begun");
     run_out(&one).await;
@@ -75,7 +75,7 @@ async fn an_expired_lease_settles_as_unknown_until_a_late_report() {
     assert_eq!(postgres.rows("select state, open_calls from ledger, call_tree").await, ["(4,0)"]);
 
     for (call, gate) in [("c2", &one), ("c3", &other)] {
-        assert_eq!(said(&evaluate(gate, ask("s", call, "save", ARGUMENTS)).await), "DENY outcome_unknown");
+        assert_eq!(describe_answer(&evaluate(gate, ask("s", call, "save", ARGUMENTS)).await), "DENY outcome_unknown");
     }
     let late = record(&other, success("s", "c1", "saved")).await;
     assert!(!late.replayed);
@@ -84,15 +84,18 @@ async fn an_expired_lease_settles_as_unknown_until_a_late_report() {
         ["(c1,4,t)", "(c1,1,f)"]
     );
     for (call, gate) in [("c4", &one), ("c5", &other)] {
-        assert_eq!(said(&evaluate(gate, ask("s", call, "save", ARGUMENTS)).await), "REUSE duplicate_call_blocked");
+        assert_eq!(
+            describe_answer(&evaluate(gate, ask("s", call, "save", ARGUMENTS)).await),
+            "REUSE duplicate_call_blocked"
+        );
     }
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_attempt_is_settled_though_another_one_was_permitted_before_anybody_swept() {
+async fn expired_attempt_is_settled_after_a_later_permit() {
     let postgres = Postgres::start().await;
-    let gate = gate(&postgres, &leased(1_000)).await;
+    let gate = gate(&postgres, &lease_policy(1_000)).await;
     let attempt = async |session: &str, call: &str| {
         let answer = evaluate(&gate, ask(session, call, "work", ARGUMENTS)).await;
         answer.verdict.permit.map(|permit| permit.attempt)
@@ -116,12 +119,12 @@ async fn an_expired_attempt_is_settled_though_another_one_was_permitted_before_a
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_lease_counts_before_anybody_sweeps() {
     let postgres = Postgres::start().await;
-    let gate = gate(&postgres, &leased(1_000)).await;
+    let gate = gate(&postgres, &lease_policy(1_000)).await;
     evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await;
     let mut n = 1;
     until("the lease to run out", async || {
         n += 1;
-        match &*said(&evaluate(&gate, ask("s", &format!("c{n}"), "save", ARGUMENTS)).await) {
+        match &*describe_answer(&evaluate(&gate, ask("s", &format!("c{n}"), "save", ARGUMENTS)).await) {
             "WAIT call_in_flight" => false,
             said => {
                 assert_eq!(said, "DENY outcome_unknown");
@@ -138,18 +141,21 @@ async fn an_expired_lease_counts_before_anybody_sweeps() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_call_asked_again_after_its_lease_can_still_be_reported_on() {
     let postgres = Postgres::start().await;
-    let gate = gate(&postgres, &leased(1_000)).await;
+    let gate = gate(&postgres, &lease_policy(1_000)).await;
     evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await;
     run_out(&gate).await;
-    assert_eq!(said(&evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await), "DENY outcome_unknown");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await), "DENY outcome_unknown");
     assert!(!record(&gate, success("s", "c1", "saved")).await.replayed);
-    assert_eq!(said(&evaluate(&gate, ask("s", "c2", "save", ARGUMENTS)).await), "REUSE duplicate_call_blocked");
+    assert_eq!(
+        describe_answer(&evaluate(&gate, ask("s", "c2", "save", ARGUMENTS)).await),
+        "REUSE duplicate_call_blocked"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heartbeat_extends_the_lease() {
     let postgres = Postgres::start().await;
-    let [one, other] = two_gates(&postgres, &leased(2_000)).await;
+    let [one, other] = two_gates(&postgres, &lease_policy(2_000)).await;
     let first = evaluate(&one, ask("s", "c1", "work", ARGUMENTS)).await;
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
     until("the first lease to be over", async || {
@@ -158,7 +164,7 @@ async fn a_heartbeat_extends_the_lease() {
     })
     .await;
     assert_eq!(sweep(&other).await, 0, "its lease was extended");
-    assert_eq!(said(&evaluate(&other, ask("s", "c2", "work", ARGUMENTS)).await), "WAIT call_in_flight");
+    assert_eq!(describe_answer(&evaluate(&other, ask("s", "c2", "work", ARGUMENTS)).await), "WAIT call_in_flight");
     assert_eq!(
         postgres.rows("select outcome, count(*) from tool_call where call_id = 'c1' group by 1").await,
         ["(running,1)"]
@@ -173,10 +179,10 @@ async fn a_heartbeat_extends_the_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     let postgres = Postgres::start().await;
-    let [one, other] = two_gates(&postgres, &leased(2_000)).await;
+    let [one, other] = two_gates(&postgres, &lease_policy(2_000)).await;
     let first = evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
-    assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
+    assert_eq!(describe_answer(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
     until("the lease to be over", async || one.store.now() > lease_until && other.store.now() > lease_until).await;
     let mut locked = postgres.connect().await;
     // Waiters for a changed row race for its new version; a row that was only locked goes to the first. A distributed
@@ -198,7 +204,7 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     assert_eq!(postgres.rows("select status, by_lease from outcome").await, ["(0,f)"]);
 }
 
-fn numbered(n: usize) -> String {
+fn session_name(n: usize) -> String {
     format!(r#"{{"n":{n}}}"#)
 }
 
@@ -206,7 +212,7 @@ fn numbered(n: usize) -> String {
 async fn permit(gate: &Gate, calls: usize) {
     for n in (0..calls).step_by(64) {
         let requests =
-            (n..calls.min(n + 64)).map(|n| ask(&format!("s{}", n / 64), &format!("c{n}"), "work", &numbered(n)));
+            (n..calls.min(n + 64)).map(|n| ask(&format!("s{}", n / 64), &format!("c{n}"), "work", &session_name(n)));
         Box::pin(gate.decisions.evaluate(requests.collect())).await.expect("permitted");
     }
 }
@@ -217,12 +223,12 @@ const UNSETTLED: &str = "select coalesce(sum(open_calls), 0) from call_tree";
 async fn replicas_that_sweep_at_once_settle_each_call_once() {
     const CALLS: usize = 1_100;
     let postgres = Postgres::start().await;
-    let [one, other] = two_gates(&postgres, &leased(60_000)).await;
+    let [one, other] = two_gates(&postgres, &lease_policy(60_000)).await;
     permit(&one, CALLS).await;
     postgres.tamper("update call set lease_until = now() - interval '1 minute'").await;
     postgres.tamper("update call_tree set due = now() - interval '1 minute'").await;
     // The memory of `one` is stale.
-    let third = gate(&postgres, &leased(60_000)).await;
+    let third = gate(&postgres, &lease_policy(60_000)).await;
     let mut settled = 0;
     until("all to be settled", async || {
         let (by_third, by_other) = tokio::join!(sweep(&third), sweep(&other));
@@ -240,7 +246,7 @@ async fn replicas_that_sweep_at_once_settle_each_call_once() {
 async fn a_burst_is_settled_within_a_minute_beside_a_stream_of_calls_that_are_reported_on() {
     const CALLS: usize = 3_200;
     let postgres = Postgres::start().await;
-    let [busy, sweeping] = two_gates(&postgres, &leased(3_000)).await;
+    let [busy, sweeping] = two_gates(&postgres, &lease_policy(3_000)).await;
     let is_over = Arc::new(AtomicBool::default());
     let stream = tokio::spawn({
         let (busy, is_over) = (Arc::clone(&busy), Arc::clone(&is_over));
@@ -248,7 +254,8 @@ async fn a_burst_is_settled_within_a_minute_beside_a_stream_of_calls_that_are_re
             let mut n = 0;
             while !is_over.load(Ordering::Relaxed) {
                 n += 1;
-                done(&busy, ask(&format!("stream-{}", n % 8), &format!("c{n}"), "look", &numbered(n)), "row").await;
+                run_call(&busy, ask(&format!("stream-{}", n % 8), &format!("c{n}"), "look", &session_name(n)), "row")
+                    .await;
             }
             n
         }
@@ -269,13 +276,13 @@ async fn a_burst_is_settled_within_a_minute_beside_a_stream_of_calls_that_are_re
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_reported_on_in_time_does_not_move_when_its_tree_is_due() {
     let postgres = Postgres::start().await;
-    let gate = gate(&postgres, &leased(2_000)).await;
+    let gate = gate(&postgres, &lease_policy(2_000)).await;
     let due = async || postgres.rows("select due from call_tree").await;
-    done(&gate, ask("s", "c0", "work", ARGUMENTS), "row").await;
+    run_call(&gate, ask("s", "c0", "work", ARGUMENTS), "row").await;
     let first = due().await;
     assert_ne!(first, ["()"]);
     for n in 1..8 {
-        done(&gate, ask("s", &format!("c{n}"), "look", &numbered(n)), "row").await;
+        run_call(&gate, ask("s", &format!("c{n}"), "look", &session_name(n)), "row").await;
     }
     assert_eq!(due().await, first);
     until("nobody to be needed any more", async || {
@@ -283,14 +290,14 @@ async fn a_call_that_is_reported_on_in_time_does_not_move_when_its_tree_is_due()
         due().await == ["()"]
     })
     .await;
-    done(&gate, ask("s", "c8", "work", &numbered(8)), "row").await;
+    run_call(&gate, ask("s", "c8", "work", &session_name(8)), "row").await;
     assert_ne!(due().await, first);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_dies_over_a_tree_leaves_it_to_the_next_look() {
     let postgres = Postgres::start().await;
-    let gate = gate(&postgres, &leased(1_000)).await;
+    let gate = gate(&postgres, &lease_policy(1_000)).await;
     let lease_until = evaluate(&gate, ask("s", "c1", "work", ARGUMENTS)).await.verdict.permit.expect("one").lease_until;
     let (dies, other) = (store(&postgres).await, store(&postgres).await);
     let taken = async |store: &Store, at| store.take_due(at).await.expect("readable").trees.len();
@@ -307,7 +314,7 @@ async fn a_replica_that_dies_over_a_tree_leaves_it_to_the_next_look() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_finds_a_lease_that_a_heartbeat_had_extended() {
     let postgres = Postgres::start().await;
-    let [permitting, gate] = two_gates(&postgres, &leased(60_000)).await;
+    let [permitting, gate] = two_gates(&postgres, &lease_policy(60_000)).await;
     evaluate(&permitting, ask("s", "c1", "work", ARGUMENTS)).await;
     record(&permitting, report("s", "c1", OutcomeStatus::Running)).await;
     postgres.tamper("update call set lease_until = now() - interval '3 days'").await;
@@ -317,7 +324,7 @@ async fn a_look_finds_a_lease_that_a_heartbeat_had_extended() {
     assert_eq!(postgres.rows(same).await, ["(t)"], "nobody looks before it ends");
     postgres.tamper("update outcome set lease_until = now() - interval '2 days' where status = 0").await;
     postgres.tamper("update call_tree set due = now() - interval '2 days'").await;
-    let cold = self::gate(&postgres, &leased(60_000)).await;
+    let cold = self::gate(&postgres, &lease_policy(60_000)).await;
     assert_eq!(sweep(&cold).await, 1);
     assert_eq!(postgres.rows("select open_calls, due from call_tree").await, ["(0,)"]);
 }
@@ -329,9 +336,9 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
         return;
     }
     let postgres = Postgres::start().await;
-    let [busy, sweeping] = two_gates(&postgres, &leased(600_000)).await;
+    let [busy, sweeping] = two_gates(&postgres, &lease_policy(600_000)).await;
     for n in 0..400 {
-        done(&busy, ask(&format!("done-{n}"), "c", "look", "{}"), "row").await;
+        run_call(&busy, ask(&format!("done-{n}"), "c", "look", "{}"), "row").await;
     }
     for n in 0..DUE {
         evaluate(&busy, ask(&format!("due-{n}"), "c", "work", "{}")).await;
@@ -375,14 +382,14 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_that_cannot_be_read_keeps_no_other_from_being_settled() {
     let postgres = Postgres::start().await;
-    let first = gate(&postgres, &leased(1_000)).await;
+    let first = gate(&postgres, &lease_policy(1_000)).await;
     for tree in ["a", "broken", "c"] {
         evaluate(&first, ask(tree, "c1", "save", ARGUMENTS)).await;
     }
     evaluate(&first, ask("nameless", "c1", "save", ARGUMENTS)).await;
     assert_eq!(postgres.tamper("update call set decision = 99 where session_id = 'broken'").await, 1);
     assert_eq!(postgres.tamper("update call_tree set root_id = '' where root_id = 'nameless'").await, 1);
-    let cold = gate(&postgres, &leased(1_000)).await;
+    let cold = gate(&postgres, &lease_policy(1_000)).await;
     let mut settled = 0;
     until("the leases to run out", async || {
         settled += sweep(&cold).await;

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::common::{
     all,
-    books::{gapless, good, one_open_permit, sums},
-    gates::{ask, done, insist, key, policy, record, said, success, try_evaluate, two_gates},
+    gates::{ask, describe_answer, insist, key, policy, record, run_call, success, try_evaluate, two_gates},
+    invariants::{gapless, good, one_open_permit, sums},
     postgres::Postgres,
     until,
 };
@@ -17,7 +17,7 @@ use crate::common::{
 /// No caller waits longer for an answer or an error: two tries of the writer, one after the other, and a read.
 const ERROR_MAX: Duration = Duration::from_millis(8_500);
 
-type Asked = (Request, Result<EvaluateAnswer, EvaluateError>, Duration);
+type TimedAnswer = (Request, Result<EvaluateAnswer, EvaluateError>, Duration);
 
 /// One call each of new and of known sessions, payments and others, in turn of one gate and the other.
 fn requests(round: usize) -> Vec<Request> {
@@ -28,7 +28,7 @@ fn requests(round: usize) -> Vec<Request> {
     (0..24).map(request).collect()
 }
 
-async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Asked> {
+async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<TimedAnswer> {
     let asked = requests.into_iter().enumerate().map(|(i, request)| {
         let gate = Arc::clone(&gates[i % 2]);
         async move {
@@ -41,14 +41,14 @@ async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Asked> {
 }
 
 /// Callers without an answer retry at the other gate; every call then has one permit.
-async fn ask_again(postgres: &Postgres, gates: &[Arc<Gate>; 2], asked: Vec<Asked>) {
+async fn ask_again(postgres: &Postgres, gates: &[Arc<Gate>; 2], asked: Vec<TimedAnswer>) {
     for (i, (request, answer, took)) in asked.into_iter().enumerate() {
         assert!(took < ERROR_MAX, "{request:?} took {took:?}");
         if let Err(error) = &answer {
             assert!(matches!(error, GateError::NoAnswer(NoAnswer::OutOfReach(_))), "{error:?}");
         }
         let again = insist(&gates[(i + 1) % 2], &request).await;
-        assert_eq!(said(&again), "ALLOW");
+        assert_eq!(describe_answer(&again), "ALLOW");
         if let Ok(first) = answer {
             assert!(again.verdict.replayed);
             assert_eq!(key(&again), key(&first));
@@ -65,18 +65,18 @@ async fn ask_again(postgres: &Postgres, gates: &[Arc<Gate>; 2], asked: Vec<Asked
     }
 }
 
-async fn prepared() -> (Postgres, [Arc<Gate>; 2]) {
+async fn start_gates() -> (Postgres, [Arc<Gate>; 2]) {
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &policy(&["same_call"])).await;
     for n in [0, 3] {
-        done(&gates[n % 2], ask(&format!("known{n}"), "before", "look", "{}"), "row").await;
+        run_call(&gates[n % 2], ask(&format!("known{n}"), "before", "look", "{}"), "row").await;
     }
     (postgres, gates)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_does_not_answer_lets_nothing_through() {
-    let (postgres, gates) = prepared().await;
+    let (postgres, gates) = start_gates().await;
     let frozen = postgres.freeze();
     let asked = ask_all(&gates, requests(0)).await;
     for (request, answer, _) in &asked {
@@ -89,7 +89,7 @@ async fn a_database_that_does_not_answer_lets_nothing_through() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_killed_under_load_loses_and_doubles_nothing() {
-    let (postgres, gates) = prepared().await;
+    let (postgres, gates) = start_gates().await;
     let mut asked = Vec::new();
     for round in 1..=2 {
         let crash = async {
@@ -124,7 +124,7 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     let asked = ["look", "peek", "pay"].map(|tool| try_evaluate(&gates[0], ask("s", tool, tool, "{}")));
     let [look, peek, pay] = asked;
     let answer = look.await.expect("a read that may run");
-    assert_eq!(said(&answer), "ALLOW");
+    assert_eq!(describe_answer(&answer), "ALLOW");
     assert_eq!(key(&answer).as_deref(), Some(""), "nobody knows which execution it is");
     assert!(answer.verdict.context_hint().is_some_and(|hint| hint.contains("without a record")), "it says so");
     for other in [peek.await, pay.await] {
@@ -153,7 +153,7 @@ async fn a_busy_replica_lets_nothing_through_unrecorded() {
     let policy = callgate_core::policy::compile(file).expect("a good policy");
     let [warm, cold] = two_gates(&postgres, &policy).await;
     for n in 0..=READERS {
-        done(&warm, ask(&format!("s{n}"), "before", "look", "{}"), "row").await;
+        run_call(&warm, ask(&format!("s{n}"), "before", "look", "{}"), "row").await;
     }
     let look = |n: usize| ask(&format!("s{n}"), "c", "look", r#"{"n":1}"#);
     let mut locked = postgres.connect().await;
@@ -174,6 +174,6 @@ async fn a_busy_replica_lets_nothing_through_unrecorded() {
         assert!(matches!(late, Err(GateError::NoAnswer(NoAnswer::Overloaded(_)))), "{late:?}");
     }
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
-    assert_eq!(said(&insist(&cold, &look(READERS)).await), "ALLOW");
+    assert_eq!(describe_answer(&insist(&cold, &look(READERS)).await), "ALLOW");
     assert_eq!(postgres.number("select count(*) from call where call_id = 'c'").await, 1);
 }

@@ -83,7 +83,7 @@ async fn a_policy_comes_back_with_the_same_hash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_activations_on_one_revision_one_wins() {
+async fn two_activations_on_one_revision_have_one_winner() {
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &Policy::default()).await;
     let texts = [text(1), text(2)];
@@ -145,7 +145,7 @@ async fn replicas_that_apply_at_once_all_succeed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_policy_is_refused_whole_and_not_stored() {
+async fn invalid_policy_is_rejected_and_not_stored() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &Policy::default()).await;
     apply(&gate, &text(1)).await;

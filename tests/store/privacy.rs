@@ -24,7 +24,7 @@ use proptest::{
 };
 
 use crate::common::{
-    gates::{agent, ask, done, evaluate, gate, record, report, said, session, success},
+    gates::{agent, ask, describe_answer, evaluate, gate, record, report, run_call, session, success},
     postgres::Postgres,
 };
 
@@ -54,12 +54,12 @@ fn form() -> impl Strategy<Value = String> {
     ]
 }
 
-fn quoted(text: &str) -> String {
+fn quote_text(text: &str) -> String {
     Json::String(text.to_owned()).canonical()
 }
 
 /// A secret that is a number.
-fn numbered(n: usize) -> usize {
+fn numeric_secret(n: usize) -> usize {
     90_417_700 + n
 }
 
@@ -68,16 +68,16 @@ async fn calls_with(gate: &Gate, n: usize, named: &str, formed: &str) {
     let (s, call) = (format!("s{}", n % 5), |kind: &str| format!("{kind}{n}"));
     let login = format!(
         r#"{{"password":{},"deep":[{{"note":{}}}],"maiden_name":{}}}"#,
-        quoted(named),
-        quoted(&format!("use {formed} please")),
-        quoted(&format!("{named}x"))
+        quote_text(named),
+        quote_text(&format!("use {formed} please")),
+        quote_text(&format!("{named}x"))
     );
     let request = Request {
         justification: Some(format!("They said: --password {formed} and {named}")),
         agent: agent("bot"),
         ..ask(&s, &call("login"), "login", &login)
     };
-    assert_eq!(said(&evaluate(gate, request).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(gate, request).await), "ALLOW");
     let running = OutcomeReport {
         progress_note: Some(format!("with {formed}")),
         ..report(&s, &call("login"), OutcomeStatus::Running)
@@ -85,21 +85,23 @@ async fn calls_with(gate: &Gate, n: usize, named: &str, formed: &str) {
     record(gate, running).await;
     let answer = format!(
         r#"{{"id":"u{n}","token":{},"echo":"it was {formed}","map":{{{}:1}},"maiden_name":{}}}"#,
-        quoted(named),
-        quoted(formed),
-        numbered(n)
+        quote_text(named),
+        quote_text(formed),
+        numeric_secret(n)
     );
     record(gate, success(&s, &call("login"), &answer)).await;
-    let wrong = evaluate(gate, ask(&s, &call("wrong"), "look", &format!(r#"{{"password":{}}}"#, quoted(named)))).await;
-    assert_eq!(said(&wrong), "DENY validation_error");
+    let wrong =
+        evaluate(gate, ask(&s, &call("wrong"), "look", &format!(r#"{{"password":{}}}"#, quote_text(named)))).await;
+    assert_eq!(describe_answer(&wrong), "DENY validation_error");
     evaluate(gate, ask(&s, &call("bad"), "look", &format!(r#"{{"at":{n}}}"#))).await;
     let error = ErrorReport {
         error_type: Some("auth".to_owned()),
-        message: format!("{{\"authorization\": {}, \"because\": \"{formed} is stale\"}}", quoted(named)),
+        message: format!("{{\"authorization\": {}, \"because\": \"{formed} is stale\"}}", quote_text(named)),
         ..ErrorReport::default()
     };
     record(gate, OutcomeReport { error: Some(error), ..report(&s, &call("bad"), OutcomeStatus::Error) }).await;
-    done(gate, ask(&s, &call("text"), "look", &format!(r#"{{"n":{n}}}"#)), &format!("API_KEY='{formed}'\nok")).await;
+    run_call(gate, ask(&s, &call("text"), "look", &format!(r#"{{"n":{n}}}"#)), &format!("API_KEY='{formed}'\nok"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,7 +118,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
         let named = draw(&|| "[a-zA-Z0-9 \"\\\\é]{8,30}".prop_map(|drawn| format!("Qz{drawn}")).boxed());
         let formed = draw(&|| form().boxed());
         calls_with(&gate, n, &named, &formed).await;
-        secrets.extend([named, formed, numbered(n).to_string()]);
+        secrets.extend([named, formed, numeric_secret(n).to_string()]);
     }
     let asked = evaluate(&gate, ask("s0", "pay", "charge", r#"{"card":"4111 1111 1111 1111"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
@@ -136,7 +138,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
     let dump = postgres.dump().await;
     assert!(dump.contains("[redacted]") && dump.contains("u39"), "what is no secret is there");
     for secret in &secrets {
-        let escaped = quoted(secret);
+        let escaped = quote_text(secret);
         let escaped = &escaped[1..escaped.len() - 1];
         // A row as text doubles quotes and backslashes.
         let doubled = escaped.replace('\\', "\\\\").replace('"', "\"\"");
@@ -146,7 +148,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
     }
 
     // Fields with storage mode `raw` are kept.
-    done(&gate, ask("s0", "raw", "plain", r#"{"password":"sesame street"}"#), "token=ab12cd34ef").await;
+    run_call(&gate, ask("s0", "raw", "plain", r#"{"password":"sesame street"}"#), "token=ab12cd34ef").await;
     let dump = postgres.dump().await;
     assert!(dump.contains("sesame street") && dump.contains("ab12cd34ef"));
 }
@@ -157,12 +159,15 @@ async fn calls_are_told_apart_by_the_true_value() {
     let policy = policy::compile(POLICY).expect("a good policy");
     let warm = gate(&postgres, &policy).await;
     let login = |call: &str, password: &str| ask("s", call, "login", &format!(r#"{{"password":"{password}"}}"#));
-    done(&warm, login("c1", "sesame-1"), r#"{"id":7,"session":{"token":"abc-123-xyz"}}"#).await;
+    run_call(&warm, login("c1", "sesame-1"), r#"{"id":7,"session":{"token":"abc-123-xyz"}}"#).await;
     let cold = gate(&postgres, &policy).await;
     for (gate, n) in [(&warm, 1), (&cold, 2)] {
-        assert_eq!(said(&evaluate(gate, login(&format!("other{n}"), &format!("sesame-2{n}"))).await), "ALLOW");
+        assert_eq!(
+            describe_answer(&evaluate(gate, login(&format!("other{n}"), &format!("sesame-2{n}"))).await),
+            "ALLOW"
+        );
         let again = evaluate(gate, login(&format!("again{n}"), "sesame-1")).await;
-        assert_eq!(said(&again), "REUSE duplicate_call_blocked");
+        assert_eq!(describe_answer(&again), "REUSE duplicate_call_blocked");
         let text = again.text.expect("a text").json;
         let missing = r#""redacted_fields":["session.token"]"#;
         let told = "Secrets are not stored: session.token is missing there.";
@@ -176,6 +181,6 @@ async fn calls_are_told_apart_by_the_true_value() {
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: None };
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
     warm.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
-    assert_eq!(said(&evaluate(&warm, charge("pay2", "5555555555554444")).await), "ASK approval_required");
-    assert_eq!(said(&evaluate(&warm, charge("pay1", "4111111111111111")).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(&warm, charge("pay2", "5555555555554444")).await), "ASK approval_required");
+    assert_eq!(describe_answer(&evaluate(&warm, charge("pay1", "4111111111111111")).await), "ALLOW");
 }

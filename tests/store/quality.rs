@@ -7,7 +7,7 @@ use callgate_core::{
 use callgate_server::gate::{Gate, QualityReport};
 
 use crate::common::{
-    gates::{ask, evaluate, failure, gate, quality, record, said, success},
+    gates::{ask, describe_answer, evaluate, failure, gate, quality, record, success},
     postgres::Postgres,
 };
 
@@ -70,7 +70,7 @@ fn view(days: u32) -> String {
 
 /// Asks, and reports where it may run.
 async fn call_it(gate: &Gate, request: Request, report: OutcomeReport) {
-    if said(&evaluate(gate, request).await) == "ALLOW" {
+    if describe_answer(&evaluate(gate, request).await) == "ALLOW" {
         record(gate, report).await;
     }
 }
@@ -102,7 +102,7 @@ async fn earlier(postgres: &Postgres, hours: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_counted_by_the_hour_is_what_the_view_counts_by_the_day() {
+async fn hourly_counts_equal_the_daily_view() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy::compile(POLICY).expect("a good policy")).await;
     for session in ["a", "b"] {

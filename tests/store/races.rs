@@ -19,12 +19,12 @@ use tokio::time::sleep;
 
 use crate::common::{
     all,
-    books::{fold, gapless, good, one_open_permit, one_permit, sums},
     gates::{
-        allowed, ask, done, evaluate, gate, gate_on, insist, insist_on, open, policy, record, said, session, store,
-        success, try_evaluate, two_gates,
+        ask, count_permits, describe_answer, evaluate, gate, gate_on, insist, insist_on, open, policy, record,
+        run_call, session, store, success, try_evaluate, two_gates,
     },
     in_time,
+    invariants::{fold, gapless, good, one_open_permit, one_permit, sums},
     postgres::{Postgres, writers_waiting},
     until,
 };
@@ -43,7 +43,7 @@ async fn lose_no_event(postgres: &Postgres, gates: &[Arc<Gate>; 2]) {
     const N: usize = 40;
     let requests = (0..N).map(|n| ask("s", &format!("c{n}"), "work", &format!(r#"{{"n":{n}}}"#)));
     let answers = ask_all(gates, requests.collect()).await;
-    assert_eq!(allowed(&answers), N);
+    assert_eq!(count_permits(&answers), N);
     assert_eq!(postgres.number("select count(*) from call").await, N as i64);
     let store = store(postgres).await;
     good([gapless(postgres, "s").await, sums(postgres, "s").await, fold(postgres, &store, "s").await]);
@@ -88,7 +88,7 @@ async fn sub_agents_that_speak_first_on_two_gates_join_one_tree() {
         Request { parent: Some(session("root")), ..request }
     });
     let answers = ask_all(&gates, requests.collect()).await;
-    assert_eq!(allowed(&answers), 24);
+    assert_eq!(count_permits(&answers), 24);
     let trees = postgres.rows("select root_id, version, calls from call_tree").await;
     assert_eq!(trees, ["(root,24,24)"]);
     let sessions = postgres.rows("select distinct session_id, parent_id, root_id, depth from session order by 1").await;
@@ -103,14 +103,14 @@ async fn a_root_that_speaks_after_its_sub_agents_has_all_its_time() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &Policy::default()).await;
     let child = Request { parent: Some(session("root")), ..ask("child", "c1", "work", r#"{"n":1}"#) };
-    assert_eq!(said(&evaluate(&gate, child).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(&gate, child).await), "ALLOW");
     let state = gate
         .decisions
         .session_state(DEFAULT_TENANT, &session("root"), Extent { last_calls: 1, ..Extent::default() })
         .await
         .expect("known by its child");
     assert!(!state.is_stopped, "{:?}", state.left);
-    assert_eq!(said(&evaluate(&gate, ask("root", "c2", "work", r#"{"n":2}"#)).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("root", "c2", "work", r#"{"n":2}"#)).await), "ALLOW");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,13 +123,13 @@ async fn a_stampede_of_one_payment_gets_one_permit() {
         let answers = ask_all(&gates, (0..100).map(call).collect()).await;
         good([one_permit(&answers), one_open_permit(&postgres).await]);
         for answer in answers.iter().filter(|answer| answer.verdict.permit.is_none()) {
-            assert_eq!(said(answer), "WAIT call_in_flight");
+            assert_eq!(describe_answer(answer), "WAIT call_in_flight");
         }
         let winner = answers.iter().position(|answer| answer.verdict.permit.is_some()).expect("one");
         record(&gates[0], success(&format!("s{}", winner % 5), &format!("c{round}-{winner}"), "paid")).await;
         let again = ask_all(&gates, (100..120).map(call).collect()).await;
         for answer in &again {
-            assert_eq!(said(answer), "REUSE duplicate_call_blocked");
+            assert_eq!(describe_answer(answer), "REUSE duplicate_call_blocked");
         }
     }
     assert_eq!(postgres.number("select count(*) from ledger where state = 2 and revision = 2").await, 5);
@@ -145,7 +145,7 @@ async fn one_call_asked_a_hundred_times_has_one_permit() {
     for tool in ["pay", "save", "work"] {
         let requests = (0..100).map(|_| ask("s", &format!("c-{tool}"), tool, r#"{"order":1}"#));
         let answers = ask_all(&gates, requests.collect()).await;
-        assert_eq!(allowed(&answers), 100, "the others are replays");
+        assert_eq!(count_permits(&answers), 100, "the others are replays");
         good([one_permit(&answers), one_open_permit(&postgres).await]);
     }
     assert_eq!(postgres.number("select count(*) from call").await, 3);
@@ -153,10 +153,10 @@ async fn one_call_asked_a_hundred_times_has_one_permit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_decided_on_a_lost_change_is_lost_too() {
+async fn decision_on_a_rejected_change_is_rejected() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
-    done(&one, ask("s", "before", "look", "{}"), "row").await;
+    run_call(&one, ask("s", "before", "look", "{}"), "row").await;
     let state = other
         .decisions
         .session_state(DEFAULT_TENANT, &session("s"), Extent { last_calls: 1, ..Extent::default() })
@@ -175,13 +175,13 @@ async fn what_was_decided_on_a_lost_change_is_lost_too() {
     // Decided on the losing state, whose `seq` the other gate's permit is about to take.
     let next = asked(&one, "c3", "work");
     until("the next call to be decided", async || {
-        said(&Box::pin(one.decisions.dry_run(ask("s", "probe", "work", "{}"))).await.expect("a verdict"))
+        describe_answer(&Box::pin(one.decisions.dry_run(ask("s", "probe", "work", "{}"))).await.expect("a verdict"))
             == "WAIT call_in_flight"
     })
     .await;
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
     let answers = [first.await.expect("no panic"), next.await.expect("no panic")];
-    assert_eq!(said(&loser.await.expect("no panic")), "ALLOW");
+    assert_eq!(describe_answer(&loser.await.expect("no panic")), "ALLOW");
     let store = store(&postgres).await;
     good([one_permit(&answers), gapless(&postgres, "s").await, sums(&postgres, "s").await]);
     good([fold(&postgres, &store, "s").await]);
@@ -192,7 +192,7 @@ async fn many_callers_of_one_cold_tree_leave_the_readers_to_others() {
     let postgres = Postgres::start().await;
     let policy = policy(&["same_call"]);
     let warm = gate(&postgres, &policy).await;
-    done(&warm, ask("s", "before", "look", "{}"), "row").await;
+    run_call(&warm, ask("s", "before", "look", "{}"), "row").await;
     let cold = gate(&postgres, &policy).await;
     let mut locked = postgres.connect().await;
     let lock = "begin; lock table call in access exclusive mode";
@@ -212,7 +212,7 @@ async fn many_callers_of_one_cold_tree_leave_the_readers_to_others() {
     assert_eq!(postgres.number(loading).await, 1);
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
     for answer in asked {
-        assert_eq!(said(&answer.await.expect("no panic")), "ALLOW");
+        assert_eq!(describe_answer(&answer.await.expect("no panic")), "ALLOW");
     }
 }
 
@@ -230,7 +230,7 @@ async fn whoever_loses_again_reads_only_what_the_other_has_changed() {
     store.tree(DEFAULT_TENANT, &session("s"), None).await.expect_err("the tree as a whole cannot be read now");
     for n in 4..10 {
         let answer = try_evaluate(&gates[n % 2], call(n)).await.expect("an answer");
-        assert_eq!(said(&answer), "ALLOW");
+        assert_eq!(describe_answer(&answer), "ALLOW");
         let (before, other) = (n - 2, &gates[(n + 1) % 2]);
         insist_on(other, &success("s", &format!("c{before}"), "done")).await;
     }
@@ -315,7 +315,7 @@ async fn a_report_gets_through_a_stream_of_calls_that_lose() {
     let call = |n: usize| ask("s", &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#));
     let first = (0..CALLS).map(|n| {
         let gate = Arc::clone(&gate);
-        async move { done(&gate, call(n), "row").await }
+        async move { run_call(&gate, call(n), "row").await }
     });
     all(first).await;
     // Nearly all are evicted: each repeated one conflicts once, and takes the changes decided after it along.
@@ -333,7 +333,7 @@ async fn a_report_gets_through_a_stream_of_calls_that_lose() {
     assert!(!answer.expect("it is stored, however many others lose").replayed);
     for again in again {
         // The few that the tree still remembers are answered from memory until the report has changed the world.
-        let answer = said(&in_time("an answer", again).await.expect("no panic"));
+        let answer = describe_answer(&in_time("an answer", again).await.expect("no panic"));
         assert!(["ALLOW", "REUSE duplicate_call_blocked"].contains(&answer.as_str()), "{answer}");
     }
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
@@ -348,10 +348,13 @@ async fn trees_that_two_replicas_claim_at_once_are_each_of_one_of_them() {
     for round in 0..10 {
         // Each in the other's order, many in a statement since all had to wait: they would wait for each other if the
         // database took them as they come.
-        let claims = (0..TREES / 10).flat_map(|n| [(0, n), (1, TREES / 10 - 1 - n)]).map(|(who, n)| {
-            let (store, name, n) = (Arc::clone(&stores[who]), format!("agent-{who}"), round * TREES / 10 + n);
-            async move { (n, store.own(DEFAULT_TENANT, &session(&format!("s{n}")), &name).await.expect("an owner")) }
-        });
+        let claims =
+            (0..TREES / 10).flat_map(|n| [(0, n), (1, TREES / 10 - 1 - n)]).map(|(who, n)| {
+                let (store, name, n) = (Arc::clone(&stores[who]), format!("agent-{who}"), round * TREES / 10 + n);
+                async move {
+                    (n, store.claim_owner(DEFAULT_TENANT, &session(&format!("s{n}")), &name).await.expect("an owner"))
+                }
+            });
         let mut locked = postgres.connect().await;
         sqlx::raw_sql("begin; lock table session_owner in share mode").execute(&mut locked).await.expect("a lock");
         let claimed = tokio::spawn(all(claims.collect::<Vec<_>>()));

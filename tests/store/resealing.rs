@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use callgate_core::domain::{
     audit::Actor,
     call::Request,
-    forgetting::Whom,
+    forgetting::ErasureSubject,
     ids::{DEFAULT_TENANT, UserId},
 };
 use callgate_server::gate::{Gate, PrivacyError, ResealProgress};
@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 use crate::{
     common::{
         citus,
-        gates::{ask, done, evaluate, gate, keys, said, seal},
+        gates::{ask, describe_answer, evaluate, gate, keys, run_call, seal},
         postgres::Postgres,
     },
-    sealed_people::{answered, given},
+    sealed_people::{answer_request, export_rows},
     sealing::{WORDS, look_back, rules, story},
 };
 
@@ -56,8 +56,8 @@ async fn dump(postgres: &Postgres) -> String {
 }
 
 /// The export, without its actor.
-async fn told(gate: &Gate) -> Vec<Value> {
-    let rows = given(gate).await.into_iter().map(|row| serde_json::from_str::<Value>(&row).expect("a row"));
+async fn export_values(gate: &Gate) -> Vec<Value> {
+    let rows = export_rows(gate).await.into_iter().map(|row| serde_json::from_str::<Value>(&row).expect("a row"));
     rows.filter(|row| row["entry"] != "exported").collect()
 }
 
@@ -66,7 +66,7 @@ async fn is_whole(gate: &Gate) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_older_key_has_sealed_needs_it_no_more() {
+async fn re_encryption_makes_the_older_key_needless() {
     let (plain, postgres) = (Postgres::start().await, Postgres::start().await);
     let beside = gate(&plain, &rules()).await;
     story(&beside).await;
@@ -75,7 +75,7 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
     story(&first).await;
     seal(&first, BOTH).await;
     evaluate(&first, ask("u", "a", "move", r#"{"bird":"a"}"#)).await;
-    let before = told(&first).await;
+    let before = export_values(&first).await;
     let needed = uses(&first).await;
     assert!(needed["old"] > 10 && needed["new"] == 1 && needed.len() == 2, "{needed:?}");
 
@@ -84,13 +84,13 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
     assert_eq!(done.uses, BTreeMap::from([("new".to_owned(), needed["old"] + 1)]));
     assert_eq!(done.here, ["new", "old"]);
     assert!(!dump(&postgres).await.contains("encrypted:1:old:"));
-    assert_eq!(told(&first).await, before);
+    assert_eq!(export_values(&first).await, before);
     assert!(is_whole(&first).await);
 
     // The old key is removed without effect.
     let last = gate(&postgres, &rules()).await;
     seal(&last, NEW).await;
-    assert_eq!(told(&last).await, before);
+    assert_eq!(export_values(&last).await, before);
     let cold = gate(&plain, &rules()).await;
     assert_eq!(look_back(&last).await, look_back(&cold).await);
     let entries = last.store.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
@@ -103,11 +103,11 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_in_the_clear_is_sealed() {
+async fn plain_values_are_encrypted() {
     let postgres = Postgres::start().await;
     let first = gate(&postgres, &rules()).await;
     story(&first).await;
-    let before = told(&first).await;
+    let before = export_values(&first).await;
     let (unheard, _unheard) = mpsc::channel(500);
     let refused = Box::pin(first.privacy.reseal(DEFAULT_TENANT, &Actor::from("officer"), &unheard)).await;
     assert_eq!(refused, Err(PrivacyError::WithoutKeys));
@@ -118,7 +118,7 @@ async fn what_was_in_the_clear_is_sealed() {
     let needed = uses(&first).await;
     assert!(needed[""] > 10 && needed.len() == 1, "{needed:?}");
     assert_eq!(reseal(&first).await.uses, BTreeMap::from([("new".to_owned(), needed[""])]));
-    assert_eq!(told(&first).await, before);
+    assert_eq!(export_values(&first).await, before);
     let dump = dump(&postgres).await;
     for word in WORDS {
         // The name of a tool that does not exist is a name.
@@ -126,16 +126,16 @@ async fn what_was_in_the_clear_is_sealed() {
     }
     let cold = gate(&postgres, &rules()).await;
     seal(&cold, NEW).await;
-    assert_eq!(told(&cold).await, before);
-    assert_eq!(said(&evaluate(&cold, ask("s", "z", "look", r#"{"place":"anew"}"#)).await), "ALLOW");
+    assert_eq!(export_values(&cold).await, before);
+    assert_eq!(describe_answer(&evaluate(&cold, ask("s", "z", "look", r#"{"place":"anew"}"#)).await), "ALLOW");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_opened_stays_and_who_is_stopped_goes_on() {
+async fn undecryptable_value_stays_and_an_interrupted_run_continues() {
     let postgres = Postgres::start().await;
     let first = gate(&postgres, &rules()).await;
     seal(&first, &[("lost", 3)]).await;
-    done(&first, ask("s", "a", "move", r#"{"bird":"a"}"#), "moved").await;
+    run_call(&first, ask("s", "a", "move", r#"{"bird":"a"}"#), "moved").await;
     seal(&first, OLD).await;
     for tree in 0..40 {
         evaluate(&first, ask(&format!("t{tree}"), "a", "move", r#"{"bird":"a"}"#)).await;
@@ -167,9 +167,9 @@ async fn a_name_in_a_reason_that_was_sealed_anew_is_forgotten() {
     let gate = gate(&postgres, &rules()).await;
     seal(&gate, OLD).await;
     let person = UserId::parse("user", "Account-4711").expect("a name");
-    done(&gate, Request { user: Some(person.clone()), ..ask("t", "c", "look", "{}") }, "seen").await;
-    answered(&gate, "one", "as account-4711 wanted").await;
-    answered(&gate, "two", "as nobody wanted").await;
+    run_call(&gate, Request { user: Some(person.clone()), ..ask("t", "c", "look", "{}") }, "seen").await;
+    answer_request(&gate, "one", "as account-4711 wanted").await;
+    answer_request(&gate, "two", "as nobody wanted").await;
     seal(&gate, BOTH).await;
     reseal(&gate).await;
     assert_eq!(postgres.rows("select count(resealed) from audit").await, ["(2)"]);
@@ -183,7 +183,7 @@ async fn a_name_in_a_reason_that_was_sealed_anew_is_forgotten() {
     postgres.tamper("update audit a set resealed = k.resealed from public.kept k where k.number = a.number").await;
 
     let (told, _told) = mpsc::channel(500);
-    let whom = Whom::User(person);
+    let whom = ErasureSubject::User(person);
     Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &told))
         .await
         .expect("forgotten");

@@ -20,8 +20,8 @@ use callgate_server::gate::{EvaluateAnswer, Gate};
 use callgate_store::DecisionStore as _;
 
 use crate::common::{
-    books::{gapless, good, sums},
-    gates::{agent, ask, done, evaluate, failure, gate, policy, record, report, run, session, store, success},
+    gates::{agent, ask, evaluate, failure, gate, policy, record, report, run, run_call, session, store, success},
+    invariants::{gapless, good, sums},
     postgres::Postgres,
 };
 
@@ -236,7 +236,7 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
             gate.decisions.control(DEFAULT_TENANT, &command).await.expect("stored");
         }
         let kept = ask("root", &format!("kept {round}"), "look", &format!(r#"{{"round":{round}}}"#));
-        done(&gate, kept, r#"{"ok":true}"#).await;
+        run_call(&gate, kept, r#"{"ok":true}"#).await;
         live(&gate, &mut dice, first, 7).await;
         first += 7;
         let caught_up = store.catch_up(known.clone()).await.expect("readable").expect("few events");

@@ -10,10 +10,9 @@ use callgate_net::clock::Clock;
 use callgate_store::{OpenError, RetentionResult};
 
 use crate::common::{
-    all,
-    books::{fold, gapless, good, sums},
-    citus,
-    gates::{ask, done, evaluate, gate, policy, said, session, store, two_gates},
+    all, citus,
+    gates::{ask, describe_answer, evaluate, gate, policy, run_call, session, store, two_gates},
+    invariants::{fold, gapless, good, sums},
     postgres::Postgres,
 };
 
@@ -48,9 +47,9 @@ async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
     let policy = policy(&["same_call"]);
     let gate = gate(&postgres, &policy).await;
     for root in ["old-1", "old-2", "lives"] {
-        done(&gate, ask(root, "c1", "save", &format!(r#"{{"of":"{root}"}}"#)), "saved").await;
+        run_call(&gate, ask(root, "c1", "save", &format!(r#"{{"of":"{root}"}}"#)), "saved").await;
         let child = ask(&format!("{root}-child"), "c1", "look", "{}");
-        done(&gate, Request { parent: Some(session(root)), ..child }, "row").await;
+        run_call(&gate, Request { parent: Some(session(root)), ..child }, "row").await;
     }
     backdate(&postgres, "old-%", "'2025-01-20'").await;
     backdate(&postgres, "lives", "now()").await;
@@ -62,7 +61,7 @@ async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
             while !is_over.load(Ordering::Relaxed) {
                 n += 1;
                 let arguments = format!(r#"{{"n":{n}}}"#);
-                done(&gate, ask(&format!("young-{}", n % 8), &format!("c{n}"), "look", &arguments), "row").await;
+                run_call(&gate, ask(&format!("young-{}", n % 8), &format!("c{n}"), "look", &arguments), "row").await;
             }
         }
     });
@@ -79,10 +78,10 @@ async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
     assert_eq!(postgres.number("select count(*) from call where epoch < '2025-02-01'").await, 0);
     // The active tree continues with all its history.
     let again = evaluate(&gate, ask("lives", "c9", "save", r#"{"of":"lives"}"#)).await;
-    assert_eq!(said(&again), "REUSE duplicate_call_blocked");
+    assert_eq!(describe_answer(&again), "REUSE duplicate_call_blocked");
     // A returning session starts empty, also where a replica still had the tree in memory.
     let again = evaluate(&gate, ask("old-1", "c2", "look", "{}")).await;
-    assert_eq!(said(&again), "ALLOW");
+    assert_eq!(describe_answer(&again), "ALLOW");
     for root in ["old-1", "young-1", "lives"] {
         good([gapless(&postgres, root).await, sums(&postgres, root).await]);
     }
@@ -93,7 +92,7 @@ async fn a_tree_that_is_moved_to_another_month_while_two_replicas_use_it_loses_n
     const CALLS: usize = 60;
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &policy(&["same_call"])).await;
-    done(&gates[0], ask("s", "paid", "pay", "{}"), "paid").await;
+    run_call(&gates[0], ask("s", "paid", "pay", "{}"), "paid").await;
     let child = ask("s-child", "c1", "look", "{}");
     evaluate(&gates[1], Request { parent: Some(session("s")), ..child }).await;
     backdate(&postgres, "s", "last_at").await;
@@ -102,7 +101,7 @@ async fn a_tree_that_is_moved_to_another_month_while_two_replicas_use_it_loses_n
         async move {
             for n in 0..CALLS {
                 let arguments = format!(r#"{{"of":{replica},"n":{n}}}"#);
-                done(&gate, ask("s", &format!("r{replica}-{n}"), "save", &arguments), "row").await;
+                run_call(&gate, ask("s", &format!("r{replica}-{n}"), "save", &arguments), "row").await;
             }
         }
     });
@@ -121,6 +120,9 @@ async fn a_tree_that_is_moved_to_another_month_while_two_replicas_use_it_loses_n
     let store = store(&postgres).await;
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await, fold(&postgres, &store, "s").await]);
     for gate in &gates {
-        assert_eq!(said(&evaluate(gate, ask("s", "paid-again", "pay", "{}")).await), "REUSE duplicate_call_blocked");
+        assert_eq!(
+            describe_answer(&evaluate(gate, ask("s", "paid-again", "pay", "{}")).await),
+            "REUSE duplicate_call_blocked"
+        );
     }
 }

@@ -11,7 +11,9 @@ use sqlx::Connection as _;
 
 use crate::common::{
     citus,
-    gates::{ask, done, evaluate, failure, gate, open, policy, record, report, said, session, store, success},
+    gates::{
+        ask, describe_answer, evaluate, failure, gate, open, policy, record, report, run_call, session, store, success,
+    },
     postgres::Postgres,
     until, within,
 };
@@ -67,7 +69,7 @@ async fn an_analyst_reads_every_view_and_no_table() {
     }
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&[])).await;
-    done(&gate, ask("s", "c1", "look", "{}"), "ok").await;
+    run_call(&gate, ask("s", "c1", "look", "{}"), "ok").await;
     let mut analyst = postgres.connect().await;
     sqlx::raw_sql("set role callgate_analyst").execute(&mut analyst).await.expect("the role is there");
     for view in VIEWS {
@@ -120,7 +122,7 @@ async fn an_owner_who_may_not_make_roles_migrates_without_analysts() {
 async fn the_analysts_view_has_one_row_a_call_in_words() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&["same_call"])).await;
-    done(&gate, ask("s", "paid", "pay", "{}"), "ok").await;
+    run_call(&gate, ask("s", "paid", "pay", "{}"), "ok").await;
     evaluate(&gate, ask("s", "twice", "pay", "{}")).await;
     evaluate(&gate, ask("s", "slow", "save", "{}")).await;
     record(&gate, failure("s", "slow", "timeout")).await;
@@ -164,12 +166,15 @@ async fn a_call_that_is_asked_for_again_keeps_its_row_and_what_came_of_it() {
     let usage = callgate_core::domain::budget::Usage { cost_micros: 700, ..Default::default() };
     evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
     record(&gate, OutcomeReport { usage, ..success("s", "c1", "paid") }).await;
-    assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");
     // The first try waits for the other call; the second one is permitted.
     evaluate(&gate, ask("s", "c2", "work", "{}")).await;
-    assert_eq!(said(&evaluate(&gate, ask("s", "c3", "work", "{}")).await), "WAIT call_in_flight");
+    assert_eq!(describe_answer(&evaluate(&gate, ask("s", "c3", "work", "{}")).await), "WAIT call_in_flight");
     record(&gate, failure("s", "c2", "conflict")).await;
-    until("the retry to be due", async || said(&evaluate(&gate, ask("s", "c3", "work", "{}")).await) == "ALLOW").await;
+    until("the retry to be due", async || {
+        describe_answer(&evaluate(&gate, ask("s", "c3", "work", "{}")).await) == "ALLOW"
+    })
+    .await;
     record(&gate, success("s", "c3", "done")).await;
     let rows = postgres.rows("select call_id, decision, outcome, result, cost_micros from tool_call order by 1").await;
     assert_eq!(rows, ["(c1,REUSE,success,paid,700)", "(c2,ALLOW,error,,0)", "(c3,ALLOW,success,done,0)"]);
@@ -217,8 +222,8 @@ async fn a_lock_that_a_vanished_replica_holds_keeps_nobody_from_starting() {
 async fn migrations_give_stored_calls_the_new_names_of_rules() {
     let postgres = Postgres::start().await;
     let running = gate(&postgres, &policy(&[])).await;
-    done(&running, ask("s", "c1", "look", "{}"), "ok").await;
-    done(&running, ask("s", "c2", "look", r#"{"n":2}"#), "ok").await;
+    run_call(&running, ask("s", "c1", "look", "{}"), "ok").await;
+    run_call(&running, ask("s", "c2", "look", r#"{"n":2}"#), "ok").await;
     // As an earlier build has stored them.
     let findings = r#"[{"rule":"budget","count":1},{"rule":"breaker"},{"rule":"cooldown"}]"#;
     let old = format!("update call set rule = 'cooldown', findings = '{findings}' where call_id = 'c2'");
@@ -235,7 +240,7 @@ async fn migrations_give_stored_calls_the_new_names_of_rules() {
 async fn a_build_serves_on_a_newer_schema_unless_something_it_needs_was_taken_away() {
     let postgres = Postgres::start().await;
     let running = gate(&postgres, &policy(&[])).await;
-    done(&running, ask("s", "c1", "look", "{}"), "ok").await;
+    run_call(&running, ask("s", "c1", "look", "{}"), "ok").await;
     // A newer build adds what this one does not know.
     for sql in [
         "insert into _sqlx_migrations values (9999, 'later', now(), true, '', 1)",
@@ -247,10 +252,10 @@ async fn a_build_serves_on_a_newer_schema_unless_something_it_needs_was_taken_aw
         postgres.tamper(sql).await;
     }
     // Beside it, and restarted after it.
-    done(&running, ask("s", "c2", "look", r#"{"n":2}"#), "ok").await;
+    run_call(&running, ask("s", "c2", "look", r#"{"n":2}"#), "ok").await;
     let started = gate(&postgres, &policy(&[])).await;
-    done(&started, ask("s", "c3", "look", r#"{"n":3}"#), "ok").await;
-    done(&running, ask("s", "c4", "look", r#"{"n":4}"#), "ok").await;
+    run_call(&started, ask("s", "c3", "look", r#"{"n":3}"#), "ok").await;
+    run_call(&running, ask("s", "c4", "look", r#"{"n":4}"#), "ok").await;
     assert_eq!(postgres.number("select count(*) from outcome where later = 7").await, 4);
 
     let refused = async |sql: &str| {
@@ -269,12 +274,12 @@ async fn a_build_serves_on_a_newer_schema_unless_something_it_needs_was_taken_aw
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_belongs_to_a_tree_is_found_by_its_shard_through_the_key() {
+async fn rows_of_a_tree_are_found_by_shard_through_the_key() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&["same_call"])).await;
     let sub = Request { parent: Some(session("s")), ..ask("sub", "c1", "save", "{}") };
-    done(&gate, ask("s", "c1", "work", "{}"), "ok").await;
-    done(&gate, sub, "ok").await;
+    run_call(&gate, ask("s", "c1", "work", "{}"), "ok").await;
+    run_call(&gate, sub, "ok").await;
     let of_tree = Shard::of(DEFAULT_TENANT, &session("s")).0;
     for table in ["call_tree", "call", "outcome", "ledger"] {
         let rows = postgres.rows(&format!("select distinct shard from {table}")).await;
@@ -295,7 +300,7 @@ async fn a_tree_is_updated_where_it_lies_and_touches_no_index() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&[])).await;
     for n in 0..PAIRS {
-        done(&gate, ask("s", &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#)), "ok").await;
+        run_call(&gate, ask("s", &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#)), "ok").await;
     }
     let updates = "select n_tup_upd from pg_stat_user_tables where relname = 'call_tree'";
     until("the statistics", async || postgres.number(updates).await >= 2 * PAIRS as i64 - 1).await;

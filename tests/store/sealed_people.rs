@@ -7,7 +7,7 @@ use callgate_core::domain::{
     audit::Actor,
     call::Request,
     control::{Command, Operation},
-    forgetting::Whom,
+    forgetting::ErasureSubject,
     ids::{DEFAULT_TENANT, UserId},
 };
 use callgate_server::gate::{Gate, NoAnswer, PrivacyError};
@@ -15,15 +15,15 @@ use tokio::sync::mpsc;
 
 use crate::{
     common::{
-        gates::{ask, done, evaluate, gate, gate_on, keys, seal, session, store},
+        gates::{ask, evaluate, gate, gate_on, keys, run_call, seal, session, store},
         postgres::Postgres,
     },
     sealing::{KEY, WORDS, rules, story},
 };
 
-pub(crate) async fn given(gate: &Gate) -> Vec<String> {
+pub(crate) async fn export_rows(gate: &Gate) -> Vec<String> {
     let (rows, mut taken) = mpsc::channel(1_000);
-    let whom = Whom::Session(session("s"));
+    let whom = ErasureSubject::Session(session("s"));
     Box::pin(gate.privacy.export(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &rows))
         .await
         .expect("rows");
@@ -43,7 +43,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
     for gate in &gates {
         story(gate).await;
     }
-    let (in_the_clear, opened) = (given(&gates[0]).await, given(&gates[1]).await);
+    let (in_the_clear, opened) = (export_rows(&gates[0]).await, export_rows(&gates[1]).await);
     assert_eq!(in_the_clear.len(), opened.len());
     assert!(opened.iter().all(|row| !row.contains("encrypted:") && !row.contains("missing_keys")), "{opened:?}");
     for word in WORDS {
@@ -60,7 +60,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
     ] {
         let direct = gate_on(store(&sealed).await, &rules());
         direct.identities.open_with(DEFAULT_TENANT, named).await.expect("known");
-        let rows = given(&direct).await;
+        let rows = export_rows(&direct).await;
         let told = rows.iter().filter(|row| row.contains(r#""missing_keys":["2026-11"]"#)).count();
         assert_eq!((told == 0, rows.concat().contains("linnet")), (is_open, is_open), "{what}: {rows:?}");
         let shown = rows.iter().filter(|row| row.contains("encrypted:1:2026-11:")).count();
@@ -72,7 +72,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
 }
 
 /// An approval request in a session, answered with that reason.
-pub(crate) async fn answered(gate: &Gate, named: &str, reason: &str) {
+pub(crate) async fn answer_request(gate: &Gate, named: &str, reason: &str) {
     let asked = evaluate(gate, ask(named, "q", "charge", r#"{"nest":"n"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
     let command = Command {
@@ -94,12 +94,12 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         if is_sealed {
             seal(&gate, KEY).await;
         }
-        done(&gate, Request { user: Some(person()), ..ask("t", "c", "look", "{}") }, "seen").await;
-        answered(&gate, "one", "as account-4711 wanted").await;
-        answered(&gate, "two", "as nobody wanted").await;
-        answered(&gate, "of-account-4711", "all is well").await;
+        run_call(&gate, Request { user: Some(person()), ..ask("t", "c", "look", "{}") }, "seen").await;
+        answer_request(&gate, "one", "as account-4711 wanted").await;
+        answer_request(&gate, "two", "as nobody wanted").await;
+        answer_request(&gate, "of-account-4711", "all is well").await;
         let (told, _told) = mpsc::channel(500);
-        let whom = Whom::User(person());
+        let whom = ErasureSubject::User(person());
         let by = Actor::from("officer");
         if is_sealed {
             // Without any key the contents are unknown, so nothing of the tree is erased.

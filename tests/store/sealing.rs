@@ -7,7 +7,7 @@ use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
-        control::{ClearanceScope, Clears, Command, EditedArguments, Operation},
+        control::{ClearanceScope, ClearanceTerms, Command, EditedArguments, Operation},
         failure::ErrorReport,
         fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
         ids::{DEFAULT_TENANT, ToolName},
@@ -24,7 +24,8 @@ use callgate_store::DecisionStore as _;
 
 use crate::common::{
     gates::{
-        ask, call_id, done, evaluate, failure, gate, keys, record, report, said, seal, session, success, try_evaluate,
+        ask, call_id, describe_answer, evaluate, failure, gate, keys, record, report, run_call, seal, session, success,
+        try_evaluate,
     },
     postgres::Postgres,
 };
@@ -75,12 +76,13 @@ pub(crate) const WORDS: [&str; 18] = [
 /// A story with words in all that is stored.
 pub(crate) async fn story(gate: &Gate) {
     let with_reason = |request: Request| Request { justification: Some("for the wagtail".to_owned()), ..request };
-    done(gate, with_reason(ask("s", "c1", "look", r#"{"place":"redstart","n":7}"#)), r#"{"id":"bullfinch-7"}"#).await;
+    run_call(gate, with_reason(ask("s", "c1", "look", r#"{"place":"redstart","n":7}"#)), r#"{"id":"bullfinch-7"}"#)
+        .await;
     let again = evaluate(gate, ask("s", "c2", "look", r#"{"place":"redstart","n":7}"#)).await;
-    assert_eq!(said(&again), "REUSE duplicate_call_blocked");
+    assert_eq!(describe_answer(&again), "REUSE duplicate_call_blocked");
     assert!(again.text.is_some_and(|text| format!("{text:?}").contains("bullfinch-7")), "the result is told");
     let wrong = format!(r#"{{"place":"siskin{}"}}"#, "x".repeat(40));
-    assert_eq!(said(&evaluate(gate, ask("s", "c3", "look", &wrong)).await), "DENY validation_error");
+    assert_eq!(describe_answer(&evaluate(gate, ask("s", "c3", "look", &wrong)).await), "DENY validation_error");
     evaluate(gate, ask("s", "c4", "look", r#"{"place":"dunnock"}"#)).await;
     let message = "no fieldfare at line 3\nwhinchat".to_owned();
     let error = ErrorReport { error_type: Some("internal".to_owned()), message, ..ErrorReport::default() };
@@ -91,7 +93,7 @@ pub(crate) async fn story(gate: &Gate) {
     record(gate, success("s", "c5", r#"{"moved":"chiffchaff","name":"brambling"}"#)).await;
     let asked = evaluate(gate, ask("s", "c6", "charge", r#"{"nest":"hawfinch"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
-    let clears = Some(Clears { scope: ClearanceScope::Resource, ttl_ms: 3_600_000 });
+    let clears = Some(ClearanceTerms { scope: ClearanceScope::Resource, ttl_ms: 3_600_000 });
     let command = Command {
         session: session("s"),
         by: Actor::from("eve"),
@@ -99,10 +101,10 @@ pub(crate) async fn story(gate: &Gate) {
         operation: Operation::Answer { approval_id, approve: true, clears, edited: None },
     };
     gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
-    done(gate, ask("s", "c6", "charge", r#"{"nest":"hawfinch"}"#), "pipit").await;
-    done(gate, ask("s", "c7", "pay", r#"{"to":"ouzel"}"#), "paid the twite").await;
-    assert_eq!(said(&evaluate(gate, ask("s", "c8", "serin_tool", "{}")).await), "DENY unknown_tool");
-    done(gate, ask("s", "c9", "unlock", r#"{"pin":"4711"}"#), "0815").await;
+    run_call(gate, ask("s", "c6", "charge", r#"{"nest":"hawfinch"}"#), "pipit").await;
+    run_call(gate, ask("s", "c7", "pay", r#"{"to":"ouzel"}"#), "paid the twite").await;
+    assert_eq!(describe_answer(&evaluate(gate, ask("s", "c8", "serin_tool", "{}")).await), "DENY unknown_tool");
+    run_call(gate, ask("s", "c9", "unlock", r#"{"pin":"4711"}"#), "0815").await;
     let asked = evaluate(gate, ask("s", "c10", "charge", r#"{"nest":"n2"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
     let edited = Some(EditedArguments { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"nest":"fulmar"}"#.into()) });
@@ -110,7 +112,7 @@ pub(crate) async fn story(gate: &Gate) {
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
     gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     let told = evaluate(gate, ask("s", "c10", "charge", r#"{"nest":"n2"}"#)).await;
-    assert_eq!(said(&told), "DENY approval_edited");
+    assert_eq!(describe_answer(&told), "DENY approval_edited");
     assert!(told.text.is_some_and(|text| text.json.contains("fulmar")), "the model is told");
 }
 
@@ -168,11 +170,15 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
     ] {
         let answer = evaluate(gate, ask("s", call, tool, arguments)).await;
         let text = answer.text.as_ref().map(|text| format!("{text:?}").contains("bullfinch"));
-        told.push(format!("{call} {} {text:?}", said(&answer)));
+        told.push(format!("{call} {} {text:?}", describe_answer(&answer)));
     }
     // Another tree: `once` goes over all of them.
     let elsewhere = evaluate(gate, ask("t", "d9", "pay", r#"{"to":"ouzel"}"#)).await;
-    told.push(format!("{} {:?}", said(&elsewhere), elsewhere.text.map(|text| format!("{text:?}").contains("twite"))));
+    told.push(format!(
+        "{} {:?}",
+        describe_answer(&elsewhere),
+        elsewhere.text.map(|text| format!("{text:?}").contains("twite"))
+    ));
     let questions = gate
         .store
         .questions(DEFAULT_TENANT, &ApprovalQuery { max: 10, ..ApprovalQuery::default() })
@@ -200,11 +206,11 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
 async fn cold(postgres: &Postgres, ids: &[(&str, u8)]) -> Result<String, EvaluateError> {
     let gate = gate(postgres, &rules()).await;
     seal(&gate, ids).await;
-    try_evaluate(&gate, ask("s", "cold", "look", r#"{"place":"anew"}"#)).await.map(|answer| said(&answer))
+    try_evaluate(&gate, ask("s", "cold", "look", r#"{"place":"anew"}"#)).await.map(|answer| describe_answer(&answer))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_changed_or_put_elsewhere_does_not_open() {
+async fn changed_or_moved_value_does_not_decrypt() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &rules()).await;
     seal(&gate, KEY).await;
@@ -247,8 +253,8 @@ async fn a_pin_cannot_be_guessed_from_what_is_stored() {
         if is_sealed {
             seal(&gate, KEY).await;
         }
-        done(&gate, ask("s", "c", "unlock", r#"{"pin":"4711"}"#), r#"{"pin":"0815"}"#).await;
-        done(&gate, ask("s", "p", "pay", r#"{"pin":"4711"}"#), "done").await;
+        run_call(&gate, ask("s", "c", "unlock", r#"{"pin":"4711"}"#), r#"{"pin":"0815"}"#).await;
+        run_call(&gate, ask("s", "p", "pay", r#"{"pin":"4711"}"#), "done").await;
         let dump = postgres.dump().await;
         let tools = ["unlock", "pay"].map(|tool| ToolName::parse("tool", tool).expect("a name"));
         let guesses = (0..10_000).flat_map(|pin| {
@@ -279,14 +285,14 @@ async fn keys_rotate_and_a_missing_one_is_told() {
     let second = gate(&postgres, &rules()).await;
     seal(&second, &[("new", 2), ("old", 1)]).await;
     let again = evaluate(&second, ask("s", "c", "move", r#"{"bird":"a"}"#)).await;
-    assert_ne!(said(&again), "ALLOW", "the write is known");
+    assert_ne!(describe_answer(&again), "ALLOW", "the write is known");
     let lost = cold(&postgres, &[("new", 2)]).await;
     let Err(EvaluateError::NoAnswer(NoAnswer::KeyMissing(told))) = lost else { panic!("{lost:?}") };
     assert_eq!(told, "the key \"old\" of tenant 1 is not on this server, and values are encrypted with it");
     let new_tree = gate(&postgres, &rules()).await;
     seal(&new_tree, &[("new", 2)]).await;
     assert_eq!(
-        said(&evaluate(&new_tree, ask("u", "a", "look", "{}")).await),
+        describe_answer(&evaluate(&new_tree, ask("u", "a", "look", "{}")).await),
         "ALLOW",
         "what needs no old word goes on"
     );
@@ -330,16 +336,23 @@ async fn a_tenant_without_its_keys_is_not_served_and_others_are() {
 async fn a_tenant_with_writes_from_before_is_asked_for() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &rules()).await;
-    done(&gate, ask("s", "a", "pay", r#"{"to":"ouzel"}"#), "done").await;
+    run_call(&gate, ask("s", "a", "pay", r#"{"to":"ouzel"}"#), "done").await;
     let named = |keys| BTreeMap::from([("default".to_owned(), keys)]);
     gate.identities.set_tenant_keys(named(keys(KEY, 1))).await.expect("known");
     assert!(gate.identities.key_problems()[0].contains("could be done twice"), "{:?}", gate.identities.key_problems());
-    assert_eq!(said(&evaluate(&gate, ask("t", "b", "pay", r#"{"to":"ouzel"}"#)).await), "REUSE duplicate_call_blocked");
+    assert_eq!(
+        describe_answer(&evaluate(&gate, ask("t", "b", "pay", r#"{"to":"ouzel"}"#)).await),
+        "REUSE duplicate_call_blocked"
+    );
     let mut anew = Arc::unwrap_or_clone(keys(KEY, 1));
     anew.anew = true;
     gate.identities.set_tenant_keys(named(Arc::new(anew))).await.expect("known");
     assert_eq!(gate.identities.key_problems(), [""; 0]);
-    assert_eq!(said(&evaluate(&gate, ask("t", "c", "pay", r#"{"to":"ouzel"}"#)).await), "ALLOW", "as it was asked for");
+    assert_eq!(
+        describe_answer(&evaluate(&gate, ask("t", "c", "pay", r#"{"to":"ouzel"}"#)).await),
+        "ALLOW",
+        "as it was asked for"
+    );
     record(&gate, failure("t", "c", "unavailable")).await;
     // Values stored before are read as they are.
     let store = crate::common::gates::store(&postgres).await;

@@ -4,7 +4,7 @@
 use callgate_core::domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus, redaction::Redaction, session_state::Extent};
 
 use crate::common::{
-    gates::{ask, done, evaluate, failure, gate, policy, record, report, session},
+    gates::{ask, evaluate, failure, gate, policy, record, report, run_call, session},
     postgres::Postgres,
 };
 
@@ -14,10 +14,10 @@ async fn a_summary_is_made_from_what_is_stored() {
     let mut policy = policy(&["same_call"]);
     policy.redaction = Redaction::new(["iban"], [], Vec::new());
     let warm = gate(&postgres, &policy).await;
-    done(&warm, ask("s", "paid", "pay", r#"{"iban":"DE99","order":"o-1"}"#), r#"{"id":"p-7","iban":"DE99"}"#).await;
+    run_call(&warm, ask("s", "paid", "pay", r#"{"iban":"DE99","order":"o-1"}"#), r#"{"id":"p-7","iban":"DE99"}"#).await;
     // More than a tree remembers.
     for n in 0..70 {
-        done(&warm, ask("s", &format!("r{n}"), "look", &format!(r#"{{"at":{n}}}"#)), r#"["one","two"]"#).await;
+        run_call(&warm, ask("s", &format!("r{n}"), "look", &format!(r#"{{"at":{n}}}"#)), r#"["one","two"]"#).await;
     }
     evaluate(&warm, ask("s", "failed", "look", r#"{"at":"moon"}"#)).await;
     record(&warm, failure("s", "failed", "not_found")).await;

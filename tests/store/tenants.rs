@@ -33,7 +33,7 @@ async fn state(gate: &Gate, name: &str, state: TenantState) -> TenantChange {
     gate.identities.set_tenant_state(name, state, &"olga".into(), "a drill").await.expect("the database answers")
 }
 
-async fn refused(gate: &Gate, request: Request) -> NoAnswer {
+async fn expect_refusal(gate: &Gate, request: Request) -> NoAnswer {
     match try_evaluate(gate, request).await {
         Err(GateError::NoAnswer(why)) => why,
         other => panic!("{other:?}"),
@@ -44,7 +44,7 @@ async fn refused(gate: &Gate, request: Request) -> NoAnswer {
 async fn a_tenant_is_served_by_every_replica_until_it_is_suspended() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &policy(&[])).await;
-    assert_eq!(refused(&one, asking(TenantId(2), "c0")).await, NoAnswer::TenantUnknown);
+    assert_eq!(expect_refusal(&one, asking(TenantId(2), "c0")).await, NoAnswer::TenantUnknown);
     let acme = create(&one, "acme").await;
     assert_eq!((acme.id, acme.state), (TenantId(2), TenantState::Active));
     assert_eq!(
@@ -52,7 +52,11 @@ async fn a_tenant_is_served_by_every_replica_until_it_is_suspended() {
         TenantChange::Taken
     );
     evaluate(&one, asking(acme.id, "c1")).await;
-    assert_eq!(refused(&other, asking(acme.id, "c2")).await, NoAnswer::TenantUnknown, "it was not read there yet");
+    assert_eq!(
+        expect_refusal(&other, asking(acme.id, "c2")).await,
+        NoAnswer::TenantUnknown,
+        "it was not read there yet"
+    );
     other.identities.read_tenants().await.expect("readable");
     evaluate(&other, asking(acme.id, "c2")).await;
 
@@ -60,7 +64,7 @@ async fn a_tenant_is_served_by_every_replica_until_it_is_suspended() {
     other.identities.read_tenants().await.expect("readable");
     for gate in [&one, &other] {
         let why = NoAnswer::NotServed(TenantState::Suspended);
-        assert_eq!(refused(gate, asking(acme.id, "c3")).await, why);
+        assert_eq!(expect_refusal(gate, asking(acme.id, "c3")).await, why);
         let dry = gate.decisions.dry_run(asking(acme.id, "c3")).await.expect_err("refused");
         assert_eq!(dry, GateError::NoAnswer(why.clone()));
         assert_eq!(gate.approvals.open_questions(acme.id).await.expect_err("refused"), why);
@@ -84,7 +88,7 @@ async fn a_tenant_is_deleted_once_it_is_suspended_and_the_planes_own_never() {
     for ended in [TenantState::Suspended, TenantState::Deleted] {
         assert_eq!(state(&gate, "default", ended).await, TenantChange::Own);
         assert!(matches!(state(&gate, "acme", ended).await, TenantChange::Done(_)));
-        assert_eq!(refused(&gate, asking(acme.id, "c1")).await, NoAnswer::NotServed(ended));
+        assert_eq!(expect_refusal(&gate, asking(acme.id, "c1")).await, NoAnswer::NotServed(ended));
     }
     let report = gate.decisions.record(acme.id, success("s", "c1", "ok"), None).await.expect_err("refused");
     assert_eq!(report, GateError::NoAnswer(NoAnswer::NotServed(TenantState::Deleted)));
@@ -152,7 +156,7 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
     let rolled = Box::pin(one.policies.rollback_policy(acme, &author)).await.expect("stored");
     assert!(matches!(rolled, callgate_server::gate::ActivationOutcome::Active(_)), "{rolled:?}");
     assert!(!one.policies.watch_policies(), "until it is over");
-    assert_eq!(refused(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
+    assert_eq!(expect_refusal(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
     assert!(other.policies.watch_policies());
     evaluate(&other, asking(DEFAULT_TENANT, "c1")).await;
 }
@@ -168,7 +172,7 @@ async fn past_its_quota_a_tenant_is_told_so_and_others_are_not() {
     let gate = gate(&postgres, &policy(&[])).await;
     let acme = create(&gate, "acme").await.id;
     limit(&gate, Quotas { calls_per_second: Some(0), ..Quotas::default() }).await;
-    assert_eq!(refused(&gate, asking(acme, "c1")).await, NoAnswer::Quota(Quota::CallsPerSecond));
+    assert_eq!(expect_refusal(&gate, asking(acme, "c1")).await, NoAnswer::Quota(Quota::CallsPerSecond));
     evaluate(&gate, asking(DEFAULT_TENANT, "c1")).await;
     limit(&gate, Quotas { sessions: Some(1), ..Quotas::default() }).await;
     evaluate(&gate, asking(acme, "c1")).await;
@@ -179,14 +183,14 @@ async fn past_its_quota_a_tenant_is_told_so_and_others_are_not() {
     let told = try_evaluate(&gate, another.clone()).await.expect_err("one too many");
     assert_eq!(told, GateError::Rejected(EvaluateRejection::QuotaExceeded(Quota::Sessions)));
     limit(&gate, Quotas { stored_bytes: Some(1), ..Quotas::default() }).await;
-    assert_eq!(refused(&gate, asking(acme, "c3")).await, NoAnswer::Quota(Quota::StoredBytes));
+    assert_eq!(expect_refusal(&gate, asking(acme, "c3")).await, NoAnswer::Quota(Quota::StoredBytes));
     gate.decisions.record(acme, success("s", "c2", "ok"), None).await.expect("a report is taken");
     limit(&gate, Quotas::default()).await;
     evaluate(&gate, another).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_deleted_tenant_stored_is_erased_and_nothing_of_others() {
+async fn deleted_tenant_is_erased_and_others_are_not() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&[])).await;
     let acme = create(&gate, "acme").await.id;

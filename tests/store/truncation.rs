@@ -11,7 +11,7 @@ use callgate_core::{
 };
 
 use crate::common::{
-    gates::{ask, call_id, done, evaluate, gate, record, said, session, success},
+    gates::{ask, call_id, describe_answer, evaluate, gate, record, run_call, session, success},
     postgres::Postgres,
 };
 
@@ -35,7 +35,7 @@ async fn a_result_that_is_too_large_is_stored_cut_and_known_by_all_of_it() {
         format!(r#"{{{near}{rows}"{far}"{last}"}}"#)
     };
     let given = rows("end");
-    done(&warm, ask("s", "c1", "pay", r#"{"n":1}"#), &given).await;
+    run_call(&warm, ask("s", "c1", "pay", r#"{"n":1}"#), &given).await;
     let whole = given.replace("hunter-near-1", "[redacted]").replace("hunter-far-22", "[redacted]");
     let stored = "select count(*) from outcome where octet_length(result) = 1999 and result_bytes > 4000
         and whole_bytes is not null";
@@ -48,7 +48,7 @@ async fn a_result_that_is_too_large_is_stored_cut_and_known_by_all_of_it() {
     let cold = gate(&postgres, &policy).await;
     for (gate, n) in [(&warm, 1), (&cold, 2)] {
         let again = evaluate(gate, ask("s", &format!("again{n}"), "pay", r#"{"n":1}"#)).await;
-        assert_eq!(said(&again), "REUSE duplicate_call_blocked");
+        assert_eq!(describe_answer(&again), "REUSE duplicate_call_blocked");
         let text: serde_json::Value = serde_json::from_str(&again.text.expect("a text").json).expect("JSON");
         assert_eq!(text["previous_result_truncated"], true);
         assert_eq!(text["previous_result_bytes"], whole.len());
@@ -65,7 +65,7 @@ async fn a_result_that_is_too_large_is_stored_cut_and_known_by_all_of_it() {
     // Rules compare the whole: a different end is a different result.
     assert!(record(&cold, success("s", "c1", &given)).await.replayed);
     for (call, last) in [("a", "one"), ("b", "two"), ("c", "two")] {
-        done(&cold, ask("s", call, "look", &format!(r#"{{"of":"{call}"}}"#)), &rows(last)).await;
+        run_call(&cold, ask("s", call, "look", &format!(r#"{{"of":"{call}"}}"#)), &rows(last)).await;
     }
     let digests = "select count(distinct digest) from outcome where call_id in ('a', 'b', 'c')";
     assert_eq!(postgres.number(digests).await, 2);
@@ -85,7 +85,7 @@ async fn a_result_that_is_too_large_is_stored_cut_and_known_by_all_of_it() {
 async fn a_result_that_fits_is_stored_whole() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy::compile(POLICY).expect("a good policy")).await;
-    done(&gate, ask("s", "c1", "pay", "{}"), &"x".repeat(2_000)).await;
+    run_call(&gate, ask("s", "c1", "pay", "{}"), &"x".repeat(2_000)).await;
     let whole = "select count(*) from outcome where length(result) = 2000 and whole_bytes is null";
     assert_eq!(postgres.number(whole).await, 1);
     let again = evaluate(&gate, ask("s", "c2", "pay", "{}")).await.text.expect("a text").json;

@@ -15,7 +15,10 @@ use callgate_core::{
 use callgate_server::gate::{Apply, Author};
 
 use crate::common::{
-    gates::{agent, ask, done, evaluate, failure, gate, policy as known, quality, record, said, session, success},
+    gates::{
+        agent, ask, describe_answer, evaluate, failure, gate, policy as known, quality, record, run_call, session,
+        success,
+    },
     postgres::Postgres,
 };
 
@@ -38,7 +41,10 @@ async fn a_call_says_why_and_who_let_it_through() {
         usage: Usage { input_tokens: 40, output_tokens: 2, ..Usage::default() },
         ..ask("s", call, "reset", r#"{"device":7}"#)
     };
-    assert_eq!(said(&evaluate(&gate, ask("s", "bare", "reset", r#"{"device":7}"#)).await), "DENY validation_error");
+    assert_eq!(
+        describe_answer(&evaluate(&gate, ask("s", "bare", "reset", r#"{"device":7}"#)).await),
+        "DENY validation_error"
+    );
     let asked = evaluate(&gate, reset("c1")).await.verdict.approval.expect("a question").id;
     let open = "select state, pending_approvals from sessions_now";
     assert_eq!(postgres.rows(open).await, [r#"("waiting for a person",1)"#]);
@@ -48,7 +54,7 @@ async fn a_call_says_why_and_who_let_it_through() {
     let reason = Some("go ahead".to_owned());
     let command = Command { session: session("s"), by: "eve".into(), reason, operation };
     gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
-    assert_eq!(said(&evaluate(&gate, reset("c1")).await), "ALLOW");
+    assert_eq!(describe_answer(&evaluate(&gate, reset("c1")).await), "ALLOW");
     record(&gate, failure("s", "c1", "conflict")).await;
     evaluate(&gate, ask("s", "c2", "look", "{}")).await;
     gate.decisions.halt(DEFAULT_TENANT, &HaltTarget::Session(session("s")), "max", "a drill").await.expect("a halt");
@@ -76,7 +82,7 @@ async fn an_attempt_says_whether_it_may_have_taken_effect_and_who_may_repeat_it(
     let text = "policy_engine: {unknown_tools: allow, tool_schemas: {look: {effect: read}, pay: {once: true}}}";
     let gate = gate(&postgres, &policy::compile(text).expect("a good policy")).await;
     for (call, tool, kind) in [("c1", "pay", "timeout"), ("c2", "guess", "timeout"), ("c3", "look", "timeout")] {
-        assert_eq!(said(&evaluate(&gate, ask(call, call, tool, "{}")).await), "ALLOW");
+        assert_eq!(describe_answer(&evaluate(&gate, ask(call, call, tool, "{}")).await), "ALLOW");
         record(&gate, failure(call, call, kind)).await;
     }
     evaluate(&gate, ask("c4", "c4", "look", r#"{"n":1}"#)).await;
@@ -96,13 +102,16 @@ async fn a_tool_is_blamed_for_what_it_does_and_not_for_budgets_demands_or_names(
         let (in_session, arguments) = (format!("s{n}"), format!("{{\"n\":{n}}}"));
         evaluate(&gate, ask(&in_session, "c", "pay", &arguments)).await;
         record(&gate, failure(&in_session, "c", "permission")).await;
-        done(&gate, ask("long", &format!("c{n}"), "look", &arguments), &format!("page {n}")).await;
+        run_call(&gate, ask("long", &format!("c{n}"), "look", &arguments), &format!("page {n}")).await;
     }
     // The policy's own demands: a budget, a justification, a name.
-    assert_eq!(said(&evaluate(&gate, ask("long", "more", "look", r#"{"n":60}"#)).await), "DENY budget_exceeded");
-    assert_eq!(said(&evaluate(&gate, ask("long", "bare", "reset", "{}")).await), "DENY validation_error");
+    assert_eq!(
+        describe_answer(&evaluate(&gate, ask("long", "more", "look", r#"{"n":60}"#)).await),
+        "DENY budget_exceeded"
+    );
+    assert_eq!(describe_answer(&evaluate(&gate, ask("long", "bare", "reset", "{}")).await), "DENY validation_error");
     for call in ["u1", "u2"] {
-        assert_eq!(said(&evaluate(&gate, ask("other", call, "lookk", "{}")).await), "DENY unknown_tool");
+        assert_eq!(describe_answer(&evaluate(&gate, ask("other", call, "lookk", "{}")).await), "DENY unknown_tool");
     }
     let rates = "select tool, failure_rate, loop_rate, validation_failure_rate, validation_refusal_rate,
         round(budget_refusal_rate::numeric, 3), over_budget, worst, settled from tool_quality order by 1";

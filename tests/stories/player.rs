@@ -74,7 +74,7 @@ impl Player {
         let name: String = story.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let agent = AgentId::parse("agent", &name).expect("a name");
         let mut playing =
-            Playing { plane: Arc::clone(&plane), session: session(&name), agent, run: None, pace_ms: 2_000 };
+            StoryRun { plane: Arc::clone(&plane), session: session(&name), agent, run: None, pace_ms: 2_000 };
         let mut verdicts = Vec::new();
         for step in &story.steps {
             match &step.action {
@@ -99,7 +99,7 @@ impl Player {
 }
 
 /// A story's session.
-struct Playing {
+struct StoryRun {
     plane: Arc<Plane>,
     session: SessionId,
     agent: AgentId,
@@ -107,7 +107,7 @@ struct Playing {
     pace_ms: u64,
 }
 
-impl Playing {
+impl StoryRun {
     async fn control(&self, by: &str, operation: Operation, reason: Option<String>) {
         let command = Command { session: self.session.clone(), by: by.into(), reason, operation };
         Box::pin(self.plane.decisions.control(DEFAULT_TENANT, &command)).await.expect("a known session");

@@ -11,7 +11,7 @@ use tonic::{body::Body, codec::CompressionEncoding::Gzip, codegen::Service, serv
 
 /// Received parts of OTLP messages.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Got {
+pub(crate) struct ReceivedTelemetry {
     pub(crate) resources: Arc<Mutex<Vec<Resource>>>,
     pub(crate) spans: Arc<Mutex<Vec<Span>>>,
     pub(crate) metrics: Arc<Mutex<Vec<Metric>>>,
@@ -134,7 +134,7 @@ pub(crate) struct AnyValue {
     pub(crate) text: String,
 }
 
-impl Got {
+impl ReceivedTelemetry {
     pub(crate) fn traces(&self, sent: ExportTraces) {
         let spans = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.spans.clone());
         self.spans.lock().expect("whole").extend(spans);
@@ -157,7 +157,7 @@ impl Got {
 macro_rules! service {
     ($service:ident, $name:literal, $export:ty, $keep:expr) => {
         #[derive(Debug, Clone)]
-        pub(crate) struct $service(pub(crate) Got);
+        pub(crate) struct $service(pub(crate) ReceivedTelemetry);
 
         impl NamedService for $service {
             const NAME: &'static str = $name;
@@ -199,6 +199,6 @@ macro_rules! service {
     };
 }
 
-service!(Traces, "opentelemetry.proto.collector.trace.v1.TraceService", ExportTraces, Got::traces);
-service!(Metrics, "opentelemetry.proto.collector.metrics.v1.MetricsService", ExportMetrics, Got::metrics);
-service!(Logs, "opentelemetry.proto.collector.logs.v1.LogsService", ExportLogs, Got::logs);
+service!(Traces, "opentelemetry.proto.collector.trace.v1.TraceService", ExportTraces, ReceivedTelemetry::traces);
+service!(Metrics, "opentelemetry.proto.collector.metrics.v1.MetricsService", ExportMetrics, ReceivedTelemetry::metrics);
+service!(Logs, "opentelemetry.proto.collector.logs.v1.LogsService", ExportLogs, ReceivedTelemetry::logs);

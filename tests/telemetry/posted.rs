@@ -25,7 +25,7 @@ use tokio_rustls::{
 
 use crate::{
     certificates::{Authority, der},
-    collector::{ExportLogs, ExportMetrics, ExportTraces, Got},
+    collector::{ExportLogs, ExportMetrics, ExportTraces, ReceivedTelemetry},
 };
 
 /// The header that it asks for.
@@ -35,7 +35,7 @@ pub(crate) const KEY: (&str, &str) = ("api-key", "of the tests");
 pub(crate) async fn serve(
     listener: TcpListener,
     authority: Authority,
-    got: Got,
+    got: ReceivedTelemetry,
     connections: Arc<std::sync::atomic::AtomicUsize>,
 ) {
     let mut roots = RootCertStore::empty();
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
     }
 }
 
-async fn answer(got: Got, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(got: ReceivedTelemetry, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let said = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let as_asked = said(KEY.0).as_deref() == Some(KEY.1)
@@ -71,16 +71,16 @@ async fn answer(got: Got, request: Request<Incoming>) -> Result<Response<Full<By
     let mut body = Vec::new();
     GzDecoder::new(&packed[..]).read_to_end(&mut body).expect("gzip");
     match head.uri.to_string().as_str() {
-        _ if !as_asked => return Ok(told(StatusCode::BAD_REQUEST)),
+        _ if !as_asked => return Ok(respond_with(StatusCode::BAD_REQUEST)),
         "/otel/v1/traces" => got.traces(ExportTraces::decode(&body[..]).expect("traces")),
         "/otel/v1/metrics" => got.metrics(ExportMetrics::decode(&body[..]).expect("metrics")),
         "/otel/v1/logs" => got.logs(ExportLogs::decode(&body[..]).expect("logs")),
-        _ => return Ok(told(StatusCode::NOT_FOUND)),
+        _ => return Ok(respond_with(StatusCode::NOT_FOUND)),
     }
-    Ok(told(StatusCode::OK))
+    Ok(respond_with(StatusCode::OK))
 }
 
-fn told(status: StatusCode) -> Response<Full<Bytes>> {
+fn respond_with(status: StatusCode) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = status;
     answer

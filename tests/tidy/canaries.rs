@@ -8,13 +8,13 @@ use super::{
 };
 
 /// Reports of the checks on one file.
-fn said(path: &str, text: &str) -> String {
+fn report_problems(path: &str, text: &str) -> String {
     check_file(path, text, &BTreeSet::from(["src/core/domain/json/".to_owned()])).join("\n")
 }
 
 #[track_caller]
 fn catches(path: &str, text: &str, problem: &str) {
-    let said = said(path, text);
+    let said = report_problems(path, text);
     assert!(said.contains(problem), "{problem:?} was not reported about {path}:\n{text}\nonly: {said:?}");
 }
 
@@ -22,7 +22,7 @@ fn catches(path: &str, text: &str, problem: &str) {
 fn sizes_unfinished_work_and_missing_manuals_are_seen() {
     catches("src/store/x.rs", &"\n".repeat(401), "has 401 lines");
     catches("src/store/x.rs", &format!("\n// {}", "é".repeat(118)), "x.rs:2: the line has 121 characters");
-    assert_eq!(said("src/store/x.rs", &format!("// {}", "é".repeat(117))), "");
+    assert_eq!(report_problems("src/store/x.rs", &format!("// {}", "é".repeat(117))), "");
     catches("src/store/x.rs", &format!("\n// {UNFINISHED} later"), "x.rs:2: FIX");
     catches("src/store/x/mod.rs", "mod y;", "begins with `//!`");
     catches("src/x/lib.rs", "mod y;", "begins with `//!`");

@@ -128,7 +128,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn what_the_build_takes_in_is_accepted_and_named() {
+fn dependencies_are_accepted_and_named() {
     let packages = packages();
     assert!(packages.len() > 100, "only {} packages were found", packages.len());
     let found = check(&packages, DOUBLES);

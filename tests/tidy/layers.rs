@@ -1,7 +1,7 @@
 //! Layers within a crate: which module may use which. Between crates `[dependencies]` say it. A new exception is one
 //! line here.
 
-use super::{Found, is_test};
+use super::{Problems, is_test};
 
 /// A module of a crate.
 struct Layer {
@@ -40,7 +40,7 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// Forbidden uses by the module of this file.
-pub(crate) fn check(path: &str, text: &str) -> Found {
+pub(crate) fn check(path: &str, text: &str) -> Problems {
     let is_of = |layer: &&Layer| {
         path.strip_prefix(layer.folder).is_some_and(|rest| rest.starts_with(['/', '.']) || rest.is_empty())
     };
@@ -64,10 +64,10 @@ pub(crate) fn check(path: &str, text: &str) -> Found {
 /// The names after `root::`, with their lines: one, or each of a group, without comments and `#[cfg(test)]` parts.
 pub(crate) fn below(root: &str, text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let text: Vec<&str> =
-        text.split('\n').map(|line| if line.trim_start().starts_with("//") { "" } else { line }).collect();
-    let text = text.join("\n");
+    let untested = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let lines: Vec<&str> =
+        untested.split('\n').map(|line| if line.trim_start().starts_with("//") { "" } else { line }).collect();
+    let text = lines.join("\n");
     for (at, _) in text.match_indices(&format!("{root}::")) {
         if text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '$')) {
             continue;
@@ -103,7 +103,7 @@ fn heads(path: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_a_module_may_not_use_is_seen_however_it_is_written() {
+fn forbidden_use_is_detected_in_any_form() {
     let said = |path: &str, text: &str| check(path, text).into_iter().map(|(_, problem)| problem).collect::<Vec<_>>();
     for (path, text, problem) in [
         ("src/core/rules/x.rs", "use crate::policy::Policy;", "rules may not use crate::policy"),

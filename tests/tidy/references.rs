@@ -87,7 +87,7 @@ impl Sources {
                 let page = if link[1].is_empty() { path.to_owned() } else { beside(path, &link[1]) };
                 self.missing(&page, link.get(2).map(|anchor| anchor.as_str()))
             }));
-            found.extend(QUOTED.captures_iter(line).filter_map(|quoted| self.quoted("", &quoted)));
+            found.extend(QUOTED.captures_iter(line).filter_map(|quoted| self.quoted_path("", &quoted)));
             return found;
         }
         for page in PAGE.captures_iter(line) {
@@ -112,7 +112,7 @@ impl Sources {
     }
 
     /// A path in a page that begins with a folder of ours, and the test in it.
-    fn quoted(&self, base: &str, quoted: &regex::Captures<'_>) -> Option<String> {
+    fn quoted_path(&self, base: &str, quoted: &regex::Captures<'_>) -> Option<String> {
         let (whole, folder) = (&quoted[1], quoted[1].split('/').next().unwrap_or_default());
         let known = |path: &str| self.paths.contains(path.trim_end_matches('/'));
         let base = [base, ""].into_iter().find(|base| known(&format!("{base}{folder}")))?;

@@ -35,7 +35,7 @@ pub(crate) fn check<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<
 }
 
 #[test]
-fn what_nothing_uses_is_seen() {
+fn unused_item_is_detected() {
     let files = [
         (
             "src/a.rs",

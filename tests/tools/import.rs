@@ -87,7 +87,7 @@ const MCP: &str = r#"{"tools": [{
 }]}"#;
 
 /// The policy file that the command writes for the three lists together.
-fn imported() -> String {
+fn import_lists() -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let lists = [("openai.json", OPENAI), ("anthropic.json", ANTHROPIC), ("mcp.json", MCP)].map(|(name, text)| {
         let path = folder.path().join(name);
@@ -101,14 +101,14 @@ fn imported() -> String {
     fs::read_to_string(&written).expect("written")
 }
 
-fn compiled(text: &str) -> Policy {
+fn compile_policy(text: &str) -> Policy {
     let policy = policy::compile(text).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
     assert!(policy.warnings.is_empty(), "{:?}\n{text}", policy.warnings);
     policy
 }
 
 /// Verdict on a call of a new session.
-fn judged(policy: &Policy, tool: &str, arguments: &str) -> Verdict {
+fn judge_call(policy: &Policy, tool: &str, arguments: &str) -> Verdict {
     let request = Request::new(
         DEFAULT_TENANT,
         SessionId::parse("session", "s").expect("valid"),
@@ -122,7 +122,7 @@ fn judged(policy: &Policy, tool: &str, arguments: &str) -> Verdict {
 
 #[test]
 fn imported_schemas_refuse_what_violates_them_and_name_the_field() {
-    let policy = compiled(&imported());
+    let policy = compile_policy(&import_lists());
     for (tool, arguments) in [
         (
             "book_flight",
@@ -132,7 +132,7 @@ fn imported_schemas_refuse_what_violates_them_and_name_the_field() {
         ("delete_branch", r#"{"branch_id":7,"options":{"force":true}}"#),
         ("list_branches", r#"{"limit":3}"#),
     ] {
-        let verdict = judged(&policy, tool, arguments);
+        let verdict = judge_call(&policy, tool, arguments);
         assert_eq!(verdict.decision, Decision::Allow, "{tool} {arguments}: {:?}", verdict.findings);
     }
     let flight = |cabin: &str, passenger: &str, email: &str| {
@@ -159,7 +159,7 @@ fn imported_schemas_refuse_what_violates_them_and_name_the_field() {
         ("delete_branch", "{}".into(), "branch_id", "required"),
         ("delete_branch", r#"{"branch_id":7,"options":{"forced":true}}"#.into(), "options.forced", "unknown_field"),
     ] {
-        let verdict = judged(&policy, tool, &arguments);
+        let verdict = judge_call(&policy, tool, &arguments);
         let winner = verdict.winner().unwrap_or_else(|| panic!("{tool} {arguments} is let through"));
         let decided = (verdict.decision, winner.rule.to_string(), winner.reason);
         assert_eq!(
@@ -175,27 +175,27 @@ fn imported_schemas_refuse_what_violates_them_and_name_the_field() {
 }
 
 #[test]
-fn what_is_proposed_of_risk_and_effect_holds_only_once_it_is_confirmed() {
-    let text = imported();
-    let policy = compiled(&text);
+fn proposed_risk_and_effect_hold_only_once_confirmed() {
+    let text = import_lists();
+    let policy = compile_policy(&text);
     let names: Vec<&str> = policy.tools().map(|(name, _)| name).collect();
     assert_eq!(names, ["book_flight", "delete_branch", "file_ticket", "list_branches"]);
     for (name, spec) in policy.tools() {
         assert_eq!(*spec, ToolSpec::default(), "{name} in\n{text}");
     }
     let drop = r#"{"branch_id":7}"#;
-    assert_eq!(judged(&policy, "delete_branch", drop).decision, Decision::Allow);
+    assert_eq!(judge_call(&policy, "delete_branch", drop).decision, Decision::Allow);
 
     let proposed = "# risk_level: HIGH   # proposed: its annotations say destructiveHint: true";
     let of_it = text.split_once("delete_branch:\n").expect("the tool").1;
     assert!(of_it.trim_start().starts_with(proposed), "{text}");
     let confirm = |line: &str| if line.contains("# proposed: ") { line.replacen("# ", "", 1) } else { line.to_owned() };
-    let policy = compiled(&text.lines().map(confirm).collect::<Vec<_>>().join("\n"));
+    let policy = compile_policy(&text.lines().map(confirm).collect::<Vec<_>>().join("\n"));
     let told = |tool: &str| policy.tools().find(|(name, _)| *name == tool).map(|(_, spec)| (spec.risk, spec.effect));
     assert_eq!(told("delete_branch"), Some((Some(RiskLevel::High), EffectKind::Write)));
     assert_eq!(told("list_branches"), Some((Some(RiskLevel::Low), EffectKind::Read)));
-    let verdict = judged(&policy, "delete_branch", drop);
+    let verdict = judge_call(&policy, "delete_branch", drop);
     assert_eq!(verdict.decision, Decision::Ask, "{:?}", verdict.findings);
-    let refused = judged(&policy, "delete_branch", r#"{"branch_id":0}"#);
+    let refused = judge_call(&policy, "delete_branch", r#"{"branch_id":0}"#);
     assert_eq!(refused.winner().map(|winner| winner.reason), Some(Reason::ValidationError));
 }

@@ -9,7 +9,7 @@ use super::{folder, tools};
 
 /// Fails unless the report on a list is the kept one, and the exit code that one.
 #[track_caller]
-fn reported(words: &[&str], kept: &str, code: i32) {
+fn check_report(words: &[&str], kept: &str, code: i32) {
     let said = tools(&[&["lint"], words].concat());
     let expected = fs::read_to_string(folder().join(kept)).expect("kept");
     assert!(said.out == expected, "{words:?} gave\n{}\nnot what {kept} has", said.out);
@@ -18,12 +18,12 @@ fn reported(words: &[&str], kept: &str, code: i32) {
 
 #[test]
 fn a_poor_list_is_told_all_that_is_wrong_with_it() {
-    reported(&["poor.openai.json"], "poor.txt", 1);
+    check_report(&["poor.openai.json"], "poor.txt", 1);
 }
 
 #[test]
 fn a_real_list_is_told_what_its_policy_makes_certain() {
-    reported(&["airline.openai.json", "--policy", "../../deploy/policy.airline.yaml"], "airline.txt", 1);
+    check_report(&["airline.openai.json", "--policy", "../../deploy/policy.airline.yaml"], "airline.txt", 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Output of a command.
-struct Said {
+struct CommandOutput {
     code: Option<i32>,
     out: String,
     err: String,
@@ -23,10 +23,10 @@ fn folder() -> PathBuf {
 }
 
 /// Runs `callgate tools` in the folder of the lists.
-fn tools(words: &[&str]) -> Said {
+fn tools(words: &[&str]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_callgate"));
     command.arg("tools").args(words).current_dir(folder()).stdin(Stdio::null());
     let output = command.output().expect("the command runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    CommandOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

@@ -51,7 +51,7 @@ impl SettingsFile {
             after: digest::of_text(text),
             has_made_folder: made || !folder.exists(),
         };
-        self.unchanged()?;
+        self.check_unchanged()?;
         // Before the file: remembered in vain it does no harm.
         replace(&self.memory_path, &serde_json::to_string_pretty(&memory)?, MEMORY_MODE)?;
         replace(&self.path, text, NEW_FILE_MODE)
@@ -59,11 +59,11 @@ impl SettingsFile {
 
     /// Writes the text without callgate, or removes a file of callgate alone, and drops its memory.
     pub(super) fn uninstall(&self, text: Option<&str>) -> anyhow::Result<()> {
-        self.unchanged()?;
+        self.check_unchanged()?;
         match text {
             Some(text) => replace(&self.path, text, NEW_FILE_MODE)?,
             None => {
-                gone(fs::remove_file(&self.path)).with_context(|| self.path.display().to_string())?;
+                ignore_missing(fs::remove_file(&self.path)).with_context(|| self.path.display().to_string())?;
                 let made = self.memory.as_ref().is_some_and(|memory| memory.has_made_folder);
                 if let Some(folder) = self.path.parent().filter(|_| made) {
                     // Others may have put something into it.
@@ -71,11 +71,11 @@ impl SettingsFile {
                 }
             }
         }
-        gone(fs::remove_file(&self.memory_path)).with_context(|| self.memory_path.display().to_string())
+        ignore_missing(fs::remove_file(&self.memory_path)).with_context(|| self.memory_path.display().to_string())
     }
 
     /// Fails if the host changed the file since it was read.
-    fn unchanged(&self) -> anyhow::Result<()> {
+    fn check_unchanged(&self) -> anyhow::Result<()> {
         if read(&self.path)? != self.text {
             bail!(
                 "{}: another program changed it meanwhile; nothing was written, run the command again",
@@ -86,7 +86,7 @@ impl SettingsFile {
     }
 }
 
-fn gone(removed: std::io::Result<()>) -> std::io::Result<()> {
+fn ignore_missing(removed: std::io::Result<()>) -> std::io::Result<()> {
     removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_has_written_meanwhile_is_not_overwritten() {
+    fn changed_file_is_not_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, state) = (folder.path().join("settings.json"), folder.path().join("state"));
         for was in [None, Some("{}")] {

@@ -48,7 +48,7 @@ const fn guard(name: &'static str) -> HookEvent {
     HookEvent { name, timeout_s: GUARD_TIMEOUT_S, is_guard: true, has_http: true }
 }
 
-const fn tell(name: &'static str) -> HookEvent {
+const fn notify_event(name: &'static str) -> HookEvent {
     HookEvent { name, timeout_s: TELL_TIMEOUT_S, is_guard: false, has_http: true }
 }
 
@@ -60,18 +60,18 @@ const CLAUDE_CODE: HostFacts = HostFacts {
     is_grouped: true,
     events: &[
         guard("PreToolUse"),
-        tell("PostToolUse"),
-        tell("PostToolUseFailure"),
-        tell("UserPromptSubmit"),
-        HookEvent { has_http: false, ..tell("SessionStart") },
-        tell("PreCompact"),
-        tell("PostCompact"),
-        tell("PermissionRequest"),
-        tell("PermissionDenied"),
-        tell("Stop"),
-        tell("StopFailure"),
-        tell("SubagentStop"),
-        tell("SessionEnd"),
+        notify_event("PostToolUse"),
+        notify_event("PostToolUseFailure"),
+        notify_event("UserPromptSubmit"),
+        HookEvent { has_http: false, ..notify_event("SessionStart") },
+        notify_event("PreCompact"),
+        notify_event("PostCompact"),
+        notify_event("PermissionRequest"),
+        notify_event("PermissionDenied"),
+        notify_event("Stop"),
+        notify_event("StopFailure"),
+        notify_event("SubagentStop"),
+        notify_event("SessionEnd"),
     ],
     caution: "restart running sessions: they load the hooks at their start",
 };
@@ -84,12 +84,12 @@ const CODEX: HostFacts = HostFacts {
     is_grouped: true,
     events: &[
         guard("PreToolUse"),
-        tell("PostToolUse"),
-        tell("UserPromptSubmit"),
-        tell("SessionStart"),
-        tell("PreCompact"),
-        tell("PostCompact"),
-        tell("Stop"),
+        notify_event("PostToolUse"),
+        notify_event("UserPromptSubmit"),
+        notify_event("SessionStart"),
+        notify_event("PreCompact"),
+        notify_event("PostCompact"),
+        notify_event("Stop"),
     ],
     caution: "Codex runs a hook only after you have trusted it: open Codex and enter /hooks. After a hook's timeout \
               Codex runs the tool",
@@ -103,12 +103,12 @@ const GEMINI: HostFacts = HostFacts {
     is_grouped: true,
     events: &[
         guard("BeforeTool"),
-        tell("AfterTool"),
-        tell("BeforeAgent"),
-        tell("AfterAgent"),
-        tell("SessionStart"),
-        tell("PreCompress"),
-        tell("SessionEnd"),
+        notify_event("AfterTool"),
+        notify_event("BeforeAgent"),
+        notify_event("AfterAgent"),
+        notify_event("SessionStart"),
+        notify_event("PreCompress"),
+        notify_event("SessionEnd"),
     ],
     caution: "after a hook's timeout Gemini runs the tool; hooks of a project run only in a folder that Gemini \
               trusts",
@@ -122,11 +122,11 @@ const CURSOR: HostFacts = HostFacts {
     is_grouped: false,
     events: &[
         guard("preToolUse"),
-        tell("postToolUse"),
-        tell("postToolUseFailure"),
-        tell("sessionStart"),
-        tell("stop"),
-        tell("sessionEnd"),
+        notify_event("postToolUse"),
+        notify_event("postToolUseFailure"),
+        notify_event("sessionStart"),
+        notify_event("stop"),
+        notify_event("sessionEnd"),
     ],
     caution: "Cursor also runs Claude Code's hooks when its setting for third-party hooks is on: install into one of \
               both. Its hooks get no compaction event: none is documented",

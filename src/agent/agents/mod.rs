@@ -128,7 +128,7 @@ pub async fn run(args: AgentsArgs) -> anyhow::Result<()> {
 
 async fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let host = args.host;
-    let plan = SettingsPlan::new(host, &way(args).await?);
+    let plan = SettingsPlan::new(host, &choose_transport(args).await?);
     if !plan.handlers.iter().all(|(_, json)| is_ours(host, &plan::value(json))) {
         bail!("callgate's hooks could not be recognized later: the program must be named callgate");
     }
@@ -167,14 +167,14 @@ async fn install(args: &InstallArgs) -> anyhow::Result<()> {
 }
 
 /// The connection from hooks to callgate.
-async fn way(args: &InstallArgs) -> anyhow::Result<HookTransport> {
+async fn choose_transport(args: &InstallArgs) -> anyhow::Result<HookTransport> {
     if !args.http {
         let program = match &args.command {
             Some(path) => std::path::absolute(path)?,
             None => hook_program(own_path()?),
         };
-        let program = program.into_os_string().into_string();
-        let program = program.map_err(|path| anyhow::anyhow!("{} is not UTF-8", path.display()))?;
+        let text = program.into_os_string().into_string();
+        let program = text.map_err(|path| anyhow::anyhow!("{} is not UTF-8", path.display()))?;
         return Ok(HookTransport::Command { program, args: hook_args(args)? });
     }
     if args.host != Host::ClaudeCode {

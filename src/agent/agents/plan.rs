@@ -70,7 +70,7 @@ fn handler(host: Host, facts: &HostFacts, event: &HookEvent, way: &HookTransport
                 members.push(("type", "command".into()));
             }
             let words = std::iter::once(program.clone()).chain(arguments(host, event, program, args));
-            let words: Vec<String> = words.map(|word| quoted(&word)).collect();
+            let words: Vec<String> = words.map(|word| quote_word(&word)).collect();
             members.push(("command", words.join(" ").into()));
         }
     }
@@ -96,7 +96,7 @@ fn object<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
 }
 
 /// A word quoted for POSIX shells.
-fn quoted(word: &str) -> String {
+fn quote_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

@@ -19,7 +19,7 @@ use super::{
     settings::HostSettings,
 };
 use crate::hosts::Host;
-use callgate_client::remote::{Remote, asked};
+use callgate_client::remote::{Remote, into_response};
 use callgate_proto::v1::{GetSessionStateRequest, gate_service_client::GateServiceClient};
 
 /// Timeout of a probe; a policy that requires approval of reads delays it.
@@ -46,18 +46,19 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
     let handlers = settings.handlers();
     let of_event = |name: &str| handlers.iter().find(|handler| handler.is_ours && handler.event == name);
     let fire = async |(event, input): &(&str, String)| match of_event(event) {
-        Some(handler) => fired(host, &handler.value, input, folder, remote).await,
+        Some(handler) => run_hook(host, &handler.value, input, folder, remote).await,
         None => HookEffect::Broken(format!("callgate has no hook for {event}")),
     };
     let saw = fire(&before).await;
     let connected = remote.connect().await;
-    let told = |words: String, works: bool| Ok(ProbeResult { words: format!("{}: {words}", sample.words()), works });
+    let told =
+        |words: String, works: bool| Ok(ProbeResult { words: format!("{}: {words}", sample.describe_call()), works });
     match (saw, connected) {
         (HookEffect::Allowed, Ok(wire)) => {
             // Only a permitted call has an outcome.
             let rest = [fire(&after).await, fire(&end).await];
             let request = GetSessionStateRequest { session_id: session.clone(), ..Default::default() };
-            let state = asked(GateServiceClient::new(wire).get_session_state(request).await);
+            let state = into_response(GateServiceClient::new(wire).get_session_state(request).await);
             match (state, rest.into_iter().find(|saw| matches!(saw, HookEffect::Broken(_)))) {
                 (_, Some(HookEffect::Broken(why))) => {
                     told(format!("allowed, but its outcome could not be reported: {why}"), false)
@@ -81,10 +82,10 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
 }
 
 /// The hook's response to an input.
-async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: &Remote) -> HookEffect {
+async fn run_hook(host: Host, handler: &Value, input: &str, folder: &Path, remote: &Remote) -> HookEffect {
     let saw = async {
         if handler.get("url").is_some() {
-            let (status, body) = posted(input, remote).await?;
+            let (status, body) = post_input(input, remote).await?;
             return anyhow::Ok(of_http(status, &body));
         }
         let output = ran(handler, input, folder).await?;
@@ -123,7 +124,7 @@ async fn ran(handler: &Value, input: &str, folder: &Path) -> anyhow::Result<Outp
 }
 
 /// Sends an HTTP hook request with this command's token.
-async fn posted(input: &str, remote: &Remote) -> anyhow::Result<(u16, String)> {
+async fn post_input(input: &str, remote: &Remote) -> anyhow::Result<(u16, String)> {
     let mut wire = remote.connect().await?;
     let request = http::Request::post(HTTP_PATH)
         .header(http::header::CONTENT_TYPE, "application/json")

@@ -30,7 +30,7 @@ pub(super) enum HookEffect {
 
 impl Sample<'_> {
     /// Description of the call.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn describe_call(&self) -> String {
         match self.host {
             Host::Codex => "`pwd`".to_owned(),
             _ => format!("reading {}", self.file.display()),
@@ -75,9 +75,9 @@ impl Sample<'_> {
 pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) -> HookEffect {
     match code {
         Some(0) => of_output(host, out),
-        Some(2) => HookEffect::Refused(words(error)),
-        Some(code) => HookEffect::Broken(format!("exit code {code}: {}", words(error))),
-        None => HookEffect::Broken(format!("it was killed: {}", words(error))),
+        Some(2) => HookEffect::Refused(to_one_line(error)),
+        Some(code) => HookEffect::Broken(format!("exit code {code}: {}", to_one_line(error))),
+        None => HookEffect::Broken(format!("it was killed: {}", to_one_line(error))),
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) 
 pub(super) fn of_http(status: u16, body: &str) -> HookEffect {
     match status {
         200..300 => of_output(Host::ClaudeCode, body),
-        _ => HookEffect::Broken(format!("the server returned HTTP status {status}: {}", words(body))),
+        _ => HookEffect::Broken(format!("the server returned HTTP status {status}: {}", to_one_line(body))),
     }
 }
 
@@ -95,7 +95,7 @@ fn of_output(host: Host, out: &str) -> HookEffect {
         return HookEffect::Allowed;
     }
     let Ok(said) = serde_json::from_str::<Value>(out) else {
-        return HookEffect::Broken(format!("its output is not JSON: {}", words(out)));
+        return HookEffect::Broken(format!("its output is not JSON: {}", to_one_line(out)));
     };
     let (decision, reason) = match host {
         Host::ClaudeCode | Host::Codex => {
@@ -107,12 +107,12 @@ fn of_output(host: Host, out: &str) -> HookEffect {
     let text = |pointer: &str| said.pointer(pointer).and_then(Value::as_str);
     match text(decision) {
         None | Some("allow") => HookEffect::Allowed,
-        Some(decision) => HookEffect::Refused(words(text(reason).unwrap_or(decision))),
+        Some(decision) => HookEffect::Refused(to_one_line(text(reason).unwrap_or(decision))),
     }
 }
 
 /// The text in one line.
-fn words(text: &str) -> String {
+fn to_one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     if words.is_empty() { "no output".to_owned() } else { words.join(" ") }
 }

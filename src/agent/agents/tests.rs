@@ -19,7 +19,7 @@ fn plan(host: Host) -> SettingsPlan {
     SettingsPlan::new(host, &HookTransport::Command { program: "/opt/my tools/callgate".to_owned(), args })
 }
 
-fn installed(plan: &SettingsPlan, text: Option<&str>) -> (String, FileBackup) {
+fn install_plan(plan: &SettingsPlan, text: Option<&str>) -> (String, FileBackup) {
     let (before, after) = with(plan, text, None).expect("readable").expect("a change");
     let memory =
         FileBackup { file: String::new(), before, after: digest::of_text(&after), has_made_folder: text.is_none() };
@@ -50,11 +50,11 @@ const WRITTEN: [&str; 8] = [
 ];
 
 #[test]
-fn what_was_installed_is_taken_away_to_the_byte() {
+fn uninstall_restores_every_byte() {
     for host in Host::ALL {
         let plan = plan(host);
         for text in [None].into_iter().chain(WRITTEN.map(Some)) {
-            let (after, memory) = installed(&plan, text);
+            let (after, memory) = install_plan(&plan, text);
             assert!(HostSettings::read(host, &after).expect("readable").holds(&plan), "{after}");
             assert!(with(&plan, Some(&after), Some(&memory)).expect("readable").is_none(), "twice:\n{after}");
             let back = without(host, Some(&after), Some(&memory)).expect("readable");
@@ -64,10 +64,10 @@ fn what_was_installed_is_taken_away_to_the_byte() {
 }
 
 #[test]
-fn what_others_wrote_stays_and_keeps_its_order() {
+fn settings_of_others_keep_their_order() {
     for host in Host::ALL {
         for text in WRITTEN {
-            let (after, _) = installed(&plan(host), Some(text));
+            let (after, _) = install_plan(&plan(host), Some(text));
             // Another program rewrites the file, and the memory of the original is lost.
             for text in [after.clone(), after.replace('\n', "\n ")] {
                 let left = without(host, Some(&text), None).expect("readable").expect("a file");
@@ -79,7 +79,7 @@ fn what_others_wrote_stays_and_keeps_its_order() {
                 assert_eq!(names(&left), names(before), "{left}");
             }
         }
-        let (after, _) = installed(&plan(host), Some(WRITTEN[3]));
+        let (after, _) = install_plan(&plan(host), Some(WRITTEN[3]));
         assert!(after.find("zeta") < after.find("alpha") && after.find("alpha") < after.find("\"hooks\""), "{after}");
     }
 }
@@ -87,7 +87,7 @@ fn what_others_wrote_stays_and_keeps_its_order() {
 #[test]
 fn foreign_hooks_keep_their_places_and_an_older_installation_is_replaced() {
     let host = Host::ClaudeCode;
-    let (first, memory) = installed(&plan(host), Some(WRITTEN[6]));
+    let (first, memory) = install_plan(&plan(host), Some(WRITTEN[6]));
     let lists = value(&first);
     let list = lists["hooks"]["PreToolUse"].as_array().expect("a list");
     assert_eq!((list.len(), &list[0]["hooks"][0]["command"]), (2, &Value::from("lint")));
@@ -142,7 +142,7 @@ fn only_a_handler_that_callgate_would_write_is_taken_for_its_own() {
 #[test]
 fn comments_stay_where_a_host_reads_them() {
     let text = "{\n  // mine\n  \"ui\": 1, /* and */\n  \"hooks\": { // these\n    \"BeforeTool\": []\n  }\n}\n";
-    let (after, memory) = installed(&plan(Host::Gemini), Some(text));
+    let (after, memory) = install_plan(&plan(Host::Gemini), Some(text));
     for comment in ["// mine", "/* and */", "// these"] {
         assert!(after.contains(comment), "{after}");
     }
@@ -155,7 +155,7 @@ fn comments_stay_where_a_host_reads_them() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_its_place() {
+fn unreadable_settings_are_refused_with_their_position() {
     for (text, expected) in [
         ("{\n  \"a\": 1,\n}\n", "line 3 column 1"),
         ("[]", "the settings are not an object"),
@@ -178,7 +178,7 @@ fn what_cannot_be_read_is_refused_with_its_place() {
 #[test]
 fn a_handler_is_written_as_its_host_reads_it() {
     let guard = |host: Host, event: &str| {
-        let (text, _) = installed(&plan(host), None);
+        let (text, _) = install_plan(&plan(host), None);
         let entry = value(&text)["hooks"][event][0].clone();
         if host == Host::Cursor { entry } else { entry["hooks"][0].clone() }
     };
@@ -199,7 +199,7 @@ fn a_handler_is_written_as_its_host_reads_it() {
     assert_eq!((&gemini["command"], &gemini["timeout"]), (&line.replace("codex", "gemini").into(), &600_000.into()));
     let cursor = guard(Host::Cursor, "preToolUse");
     assert_eq!((&cursor["command"], &cursor["failClosed"]), (&line.replace("codex", "cursor").into(), &true.into()));
-    assert_eq!(value(&installed(&plan(Host::Cursor), None).0)["version"], 1);
+    assert_eq!(value(&install_plan(&plan(Host::Cursor), None).0)["version"], 1);
     assert_eq!(guard(Host::ClaudeCode, "Stop")["onFailure"], Value::Null);
 }
 
@@ -207,7 +207,7 @@ fn a_handler_is_written_as_its_host_reads_it() {
 fn a_token_is_named_and_never_written() {
     let plan = |shows_token| {
         let url = "https://plane/hooks/claude-code".to_owned();
-        installed(&SettingsPlan::new(Host::ClaudeCode, &HookTransport::Http { url, shows_token }), None).0
+        install_plan(&SettingsPlan::new(Host::ClaudeCode, &HookTransport::Http { url, shows_token }), None).0
     };
     let handler = value(&plan(true))["hooks"]["PreToolUse"][0]["hooks"][0].clone();
     assert_eq!(handler["headers"]["Authorization"], "Bearer $CALLGATE_TOKEN");
@@ -216,7 +216,7 @@ fn a_token_is_named_and_never_written() {
 }
 
 #[test]
-fn what_a_hook_says_is_read_as_its_host_reads_it() {
+fn hook_output_is_read_as_its_host_reads_it() {
     let deny = |host, out: &str| of_command(host, Some(0), out, "");
     let refused = |why: &str| HookEffect::Refused(why.to_owned());
     let claude = r#"{"hookSpecificOutput": {

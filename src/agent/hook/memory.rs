@@ -59,19 +59,19 @@ impl SessionFiles {
     }
 
     /// Pending calls of killed hooks of the session, except this call.
-    pub(super) fn left(&self, session: &str, but: Option<&str>) -> Vec<PendingCall> {
-        let left = self.calls(session).map(|folder| PendingCall::left(&folder)).unwrap_or_default();
+    pub(super) fn take_abandoned_calls(&self, session: &str, but: Option<&str>) -> Vec<PendingCall> {
+        let left = self.calls(session).map(|folder| PendingCall::take_abandoned(&folder)).unwrap_or_default();
         left.into_iter().filter(|(_, report)| Some(&*report.call_id) != but).map(|(asked, _)| asked).collect()
     }
 
-    fn known(&self, session: &str) -> KnownSession {
+    fn open_session(&self, session: &str) -> KnownSession {
         let text = self.path(session).and_then(|path| fs::read_to_string(path).ok());
         text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 
     /// Write errors are ignored: the hook continues without memory.
     fn change(&self, session: &str, change: impl FnOnce(&mut KnownSession)) {
-        let (Some(path), mut known) = (self.path(session), self.known(session)) else { return };
+        let (Some(path), mut known) = (self.path(session), self.open_session(session)) else { return };
         change(&mut known);
         let _ = path.parent().map(fs::create_dir_all);
         let _ = serde_json::to_string(&known).map(|text| fs::write(path, text));
@@ -80,7 +80,7 @@ impl SessionFiles {
 
 impl HookMemory for SessionFiles {
     fn run(&self, session: &str) -> Option<String> {
-        let runs = self.known(session).runs;
+        let runs = self.open_session(session).runs;
         (runs > 0).then(|| format!("turn-{runs}"))
     }
 
@@ -93,7 +93,7 @@ impl HookMemory for SessionFiles {
     }
 
     fn is_owed(&self, session: &str) -> bool {
-        let owes = self.known(session).owes;
+        let owes = self.open_session(session).owes;
         if owes {
             self.change(session, |known| known.owes = false);
         }
@@ -104,8 +104,8 @@ impl HookMemory for SessionFiles {
         self.change(session, |known| known.kept.push(text.to_owned()));
     }
 
-    fn kept(&self, session: &str) -> Option<String> {
-        let kept = self.known(session).kept;
+    fn take_kept_texts(&self, session: &str) -> Option<String> {
+        let kept = self.open_session(session).kept;
         if kept.is_empty() {
             return None;
         }
@@ -131,14 +131,14 @@ impl HookMemory for SessionFiles {
         self.change(session, |known| drop(known.asked.insert(call_id.to_owned(), question.to_owned())));
     }
 
-    fn asked(&self, session: &str, call_id: &str) -> Option<String> {
-        let asked = self.known(session).asked.remove(call_id)?;
+    fn take_request(&self, session: &str, call_id: &str) -> Option<String> {
+        let asked = self.open_session(session).asked.remove(call_id)?;
         self.change(session, |known| drop(known.asked.remove(call_id)));
         Some(asked)
     }
 
-    fn unanswered(&self, session: &str) -> Vec<String> {
-        let asked = self.known(session).asked;
+    fn take_unanswered_requests(&self, session: &str) -> Vec<String> {
+        let asked = self.open_session(session).asked;
         if !asked.is_empty() {
             self.change(session, |known| known.asked.clear());
         }
@@ -150,13 +150,13 @@ impl HookMemory for SessionFiles {
     }
 
     fn has_run(&self, session: &str, tool: &str) {
-        if self.known(session).at_prompt.iter().any(|waiting| waiting == tool) {
+        if self.open_session(session).at_prompt.iter().any(|waiting| waiting == tool) {
             self.change(session, |known| leave(&mut known.at_prompt, tool));
         }
     }
 
     fn left_at_prompt(&self, session: &str) -> Vec<String> {
-        let at_prompt = self.known(session).at_prompt;
+        let at_prompt = self.open_session(session).at_prompt;
         if !at_prompt.is_empty() {
             self.change(session, |known| known.at_prompt.clear());
         }
@@ -165,7 +165,7 @@ impl HookMemory for SessionFiles {
 
     fn forget(&self, session: &str) {
         // One that is taken up again has its summary to come.
-        if !self.known(session).owes {
+        if !self.open_session(session).owes {
             let _ = self.calls(session).map(fs::remove_dir_all);
             let _ = self.path(session).map(fs::remove_file);
         }

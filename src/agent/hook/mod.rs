@@ -21,9 +21,9 @@ use tonic::Status;
 
 use self::{memory::SessionFiles, plane::GateConnection};
 use crate::{
-    hooks::{HookMemory as _, HookSettings, answered, is_away},
+    hooks::{HookMemory as _, HookSettings, answer_event, is_away},
     host::FailOpen,
-    hosts::{HookInput, HookOutput, Host, HostEvent, blocked},
+    hosts::{HookInput, HookOutput, Host, HostEvent, block_call},
 };
 use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;
@@ -73,7 +73,7 @@ pub fn run(args: &HookArgs) -> ExitCode {
     if let Some(file) = &args.give_up {
         return give_up::call_off(args, file);
     }
-    let said = hooked(args);
+    let said = run_hook(args);
     if !said.error.is_empty() {
         errln!("callgate: {}", said.error);
     }
@@ -87,15 +87,15 @@ pub fn run(args: &HookArgs) -> ExitCode {
     ExitCode::from(said.code)
 }
 
-fn hooked(args: &HookArgs) -> HookOutput {
+fn run_hook(args: &HookArgs) -> HookOutput {
     let host = args.host;
     let mut text = Vec::new();
     if let Err(error) = std::io::stdin().take(INPUT_BYTES_MAX).read_to_end(&mut text) {
-        return blocked(&format!("cannot read the hook's input from {}: {error}", host.as_str()));
+        return block_call(&format!("cannot read the hook's input from {}: {error}", host.as_str()));
     }
     let seen = match host.read(&String::from_utf8_lossy(&text)) {
         Ok(seen) => seen,
-        Err(unreadable) if unreadable.is_before => return blocked(&unreadable.problem),
+        Err(unreadable) if unreadable.is_before => return block_call(&unreadable.problem),
         Err(unreadable) => return HookOutput { error: unreadable.problem, ..HookOutput::default() },
     };
     if seen.event == HostEvent::Other {
@@ -104,7 +104,7 @@ fn hooked(args: &HookArgs) -> HookOutput {
     let memory = SessionFiles::of(host);
     // A finished call is reported by its own outcome.
     let but = if let HostEvent::After(call, _) = &seen.event { call.id.as_deref() } else { None };
-    memory.left(&seen.session, but).into_iter().for_each(|asked| give_up::start(args, asked));
+    memory.take_abandoned_calls(&seen.session, but).into_iter().for_each(|asked| give_up::start(args, asked));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let asked = runtime.context("cannot start the async runtime").map(|runtime| {
         let answer = runtime.block_on(ask(args, host, &memory, seen.clone()));
@@ -114,7 +114,7 @@ fn hooked(args: &HookArgs) -> HookOutput {
     });
     match asked.unwrap_or_else(|error| Err(AnswerFailure::Refused(format!("{error:#}")))) {
         Ok(said) => said,
-        Err(failed) => unasked(args, &memory, &seen, failed),
+        Err(failed) => answer_without_server(args, &memory, &seen, failed),
     }
 }
 
@@ -133,7 +133,7 @@ async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: HookInput
         })?;
         let (never_restarts, hears_before) = (matches!(host, Host::Gemini | Host::Cursor), host.hears_before());
         let (agent, grant) = (args.agent.clone(), args.grant);
-        let left = patience.saturating_sub(clock.elapsed(began));
+        let left = patience.saturating_sub(clock.elapsed_since(began));
         let installed = HookSettings {
             host,
             agent,
@@ -143,19 +143,24 @@ async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: HookInput
             prompts: host.has_prompt(),
             patience: left,
         };
-        answered(&GateConnection(wire), memory, &installed, seen).await.map_err(|status| failed(&status))
+        answer_event(&GateConnection(wire), memory, &installed, seen).await.map_err(|status| classify_failure(&status))
     };
     let answer = timeout(patience, answer).await.map_err(|_| AnswerFailure::Away("no answer in time".to_owned()))??;
-    Ok(host.said(&name, &answer))
+    Ok(host.to_output(&name, &answer))
 }
 
-fn failed(status: &Status) -> AnswerFailure {
+fn classify_failure(status: &Status) -> AnswerFailure {
     let told = format!("{:#}", refusal(status));
     if is_away(status) { AnswerFailure::Away(told) } else { AnswerFailure::Refused(told) }
 }
 
 /// The answer without a server: before a tool, a refusal, unless the owner configured otherwise.
-fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &HookInput, failed: AnswerFailure) -> HookOutput {
+fn answer_without_server(
+    args: &HookArgs,
+    memory: &SessionFiles,
+    seen: &HookInput,
+    failed: AnswerFailure,
+) -> HookOutput {
     let (problem, is_away) = match failed {
         AnswerFailure::Away(problem) => (problem, true),
         AnswerFailure::Refused(problem) => (problem, false),
@@ -186,5 +191,5 @@ fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &HookInput, failed: Ans
         asked.add(&RecordRequest { not_started: true, ..RecordRequest::default() });
         give_up::start(args, asked);
     }
-    blocked(&format!("{} was refused, because callgate is unavailable: {problem}", call.tool))
+    block_call(&format!("{} was refused, because callgate is unavailable: {problem}", call.tool))
 }

@@ -26,7 +26,10 @@ const OUTCOME: Duration = Duration::from_secs(5);
 pub(super) struct GateConnection(pub(super) AuthenticatedChannel);
 
 /// The answer within the timeout.
-async fn within<T>(limit: Duration, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
+async fn call_within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, Status> {
     let late = |_| Status::deadline_exceeded(format!("the server did not answer within {} s", limit.as_secs()));
     Ok(timeout(limit, answer).await.map_err(late)??.into_inner())
 }
@@ -41,15 +44,15 @@ impl GateConnection {
 impl HookServer for GateConnection {
     async fn evaluate(&self, ask: EvaluateRequest) -> Result<EvaluateResponse, Status> {
         let asked = ask.max_wait.as_ref().and_then(|wait| Duration::try_from(*wait).ok()).unwrap_or_default();
-        within(asked + ANSWER, self.gate().evaluate(ask)).await
+        call_within(asked + ANSWER, self.gate().evaluate(ask)).await
     }
 
     async fn record(&self, report: RecordRequest) -> Result<RecordResponse, Status> {
-        within(OUTCOME, self.gate().record(report)).await
+        call_within(OUTCOME, self.gate().record(report)).await
     }
 
     async fn session_state(&self, ask: GetSessionStateRequest) -> Result<GetSessionStateResponse, Status> {
-        within(ANSWER, self.gate().get_session_state(ask)).await
+        call_within(ANSWER, self.gate().get_session_state(ask)).await
     }
 
     async fn withdraw(&self, session: &str, approval_id: String) -> Result<(), Status> {
@@ -59,11 +62,11 @@ impl HookServer for GateConnection {
         if let Ok(by) = session.parse() {
             message.metadata_mut().insert(BY, by);
         }
-        within(OUTCOME, ApprovalServiceClient::new(self.0.clone()).withdraw_approval(message)).await.map(drop)
+        call_within(OUTCOME, ApprovalServiceClient::new(self.0.clone()).withdraw_approval(message)).await.map(drop)
     }
 
     async fn mark_compacted(&self, told: MarkCompactedRequest) -> Result<MarkCompactedResponse, Status> {
         let mut client = SessionServiceClient::new(self.0.clone());
-        within(ANSWER, client.mark_compacted(told)).await
+        call_within(ANSWER, client.mark_compacted(told)).await
     }
 }

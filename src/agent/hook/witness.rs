@@ -15,11 +15,11 @@ const UNSTAMPED: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// The state of a file; none if unknown, and for a read also if just changed: equal states must mean equal files.
 pub(super) fn of(file: HostFile) -> Option<String> {
     let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(look(&file, Clock::System.now().as_millis())));
+    thread::spawn(move || tell.send(read_witness(&file, Clock::System.now().as_millis())));
     told.recv_timeout(LOOK_MAX).ok().flatten()
 }
 
-fn look(file: &HostFile, now_ms: i64) -> Option<String> {
+fn read_witness(file: &HostFile, now_ms: i64) -> Option<String> {
     let (HostFile::Read(path) | HostFile::Written(path)) = file;
     let path = match fs::canonicalize(path) {
         Ok(path) => path,
@@ -68,7 +68,7 @@ mod tests {
     const LATER_MS: i64 = 60_000;
 
     fn at(file: &HostFile, after_ms: i64) -> Option<String> {
-        look(file, Clock::System.now().as_millis() + after_ms)
+        read_witness(file, Clock::System.now().as_millis() + after_ms)
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_stamps_has_no_state() {
+    fn file_without_timestamps_has_no_witness() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(at(&HostFile::Read(folder.path().to_string_lossy().into_owned()), LATER_MS), None, "a folder");
         if cfg!(target_os = "linux") {

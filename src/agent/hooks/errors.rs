@@ -24,13 +24,13 @@ pub async fn until_called_off<T, F: Future<Output = Result<T, Status>>>(mut repo
     let (clock, mut unheard_since) = (Clock::System, None);
     let began = clock.tick();
     while let Err(status) = report().await {
-        if clock.elapsed(began) > CALLED_OFF_WITHIN {
+        if clock.elapsed_since(began) > CALLED_OFF_WITHIN {
             return;
         }
         let is_unheard = ["CALL_UNKNOWN", "SESSION_UNKNOWN"].contains(&reason(&status).unwrap_or_default().as_str());
         if is_unheard {
             let since = *unheard_since.get_or_insert_with(|| clock.tick());
-            if clock.elapsed(since) > UNHEARD {
+            if clock.elapsed_since(since) > UNHEARD {
                 return;
             }
         } else if is_settled(&status) {

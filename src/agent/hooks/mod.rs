@@ -14,7 +14,7 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::hosts::{CallResult, HookInput, Host, HostAnswer, HostCall, HostEvent, HostFile, cut, refusal};
+use crate::hosts::{CallResult, HookInput, Host, HostAnswer, HostCall, HostEvent, HostFile, refusal, truncate_text};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
@@ -63,7 +63,7 @@ pub trait HookMemory: Sync {
     /// Keeps a text for the model until the host accepts one.
     fn keep(&self, session: &str, text: &str);
     /// Takes the kept texts.
-    fn kept(&self, session: &str) -> Option<String>;
+    fn take_kept_texts(&self, session: &str) -> Option<String>;
     /// Records a pending call with the report that cancels it.
     fn begins(&self, cancellation: &v1::RecordRequest);
     /// Marks the pending call as answered.
@@ -71,9 +71,9 @@ pub trait HookMemory: Sync {
     /// Records that the host's user is asked about a call, with its approval request.
     fn ask(&self, session: &str, call_id: &str, question: &str);
     /// Takes the approval request of a call.
-    fn asked(&self, session: &str, call_id: &str) -> Option<String>;
+    fn take_request(&self, session: &str, call_id: &str) -> Option<String>;
     /// Takes the approval requests that the user has not answered.
-    fn unanswered(&self, session: &str) -> Vec<String>;
+    fn take_unanswered_requests(&self, session: &str) -> Vec<String>;
     /// Records that the host's prompt asks about a call of a tool.
     fn at_prompt(&self, session: &str, tool: &str);
     /// Removes a finished call of the tool from the prompt.
@@ -118,7 +118,7 @@ pub struct HookSettings {
 ///
 /// # Errors
 /// The server's: nothing was decided, or nothing stored.
-pub async fn answered<P: HookServer, M: HookMemory>(
+pub async fn answer_event<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     installed: &HookSettings,
@@ -144,14 +144,14 @@ pub async fn answered<P: HookServer, M: HookMemory>(
         HostEvent::After(call, came) => {
             memory.has_run(&session, &call.tool);
             let hint = after(plane, memory, &messages, call, came).await?;
-            told(plane, memory, &session, hint).await
+            add_context(plane, memory, &session, hint).await
         }
         HostEvent::Prompted => {
             if !is_numbered {
                 memory.begin_run(&session);
             }
             settle(plane, memory, &messages).await?;
-            told(plane, memory, &session, None).await
+            add_context(plane, memory, &session, None).await
         }
         HostEvent::TurnEnded => settle(plane, memory, &messages).await.map(|()| HostAnswer::Nothing),
         HostEvent::Ended => {
@@ -161,12 +161,12 @@ pub async fn answered<P: HookServer, M: HookMemory>(
         }
         HostEvent::Compacted { restarts } if restarts && !installed.never_restarts => Ok(HostAnswer::Nothing),
         HostEvent::Compacted { .. } => {
-            if compacted(plane, &session).await?.is_some() {
+            if fetch_summary(plane, &session).await?.is_some() {
                 memory.owe(&session);
             }
             Ok(HostAnswer::Nothing)
         }
-        HostEvent::Restarted => Ok(compacted(plane, &session).await?.map_or(HostAnswer::Nothing, HostAnswer::Tell)),
+        HostEvent::Restarted => Ok(fetch_summary(plane, &session).await?.map_or(HostAnswer::Nothing, HostAnswer::Tell)),
         HostEvent::Other => Ok(HostAnswer::Nothing),
     }
 }
@@ -182,14 +182,14 @@ async fn before<P: HookServer, M: HookMemory>(
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
     let id = call.id.as_deref().unwrap_or_default();
     memory.begins(&messages.report(id, None, CallResult::Cancelled { not_started: true }, false));
-    let answer = asked(plane, memory, messages, &call).await;
+    let answer = evaluate_call(plane, memory, messages, &call).await;
     if !answer.as_ref().is_err_and(is_away) {
         memory.is_answered();
     }
     answer
 }
 
-async fn asked<P: HookServer, M: HookMemory>(
+async fn evaluate_call<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
@@ -201,13 +201,13 @@ async fn asked<P: HookServer, M: HookMemory>(
     // A prompt of the host's is not kept waiting.
     let (mut wait, mut away_since) = (if messages.installed.prompts { Duration::ZERO } else { SHORT }, None);
     loop {
-        let left = patience.saturating_sub(clock.elapsed(began) + MARGIN);
+        let left = patience.saturating_sub(clock.elapsed_since(began) + MARGIN);
         let verdict = match plane.evaluate(messages.question(call, witness.clone(), wait.min(left))).await {
             Ok(answer) => answer.verdict.ok_or_else(|| Status::internal("the server's answer holds no verdict"))?,
             // It was asked, and a person may be answering.
             Err(status) if wait == LONG && is_away(&status) => {
                 let since = *away_since.get_or_insert_with(|| clock.tick());
-                if clock.elapsed(since) > AWAY_MAX.min(left) {
+                if clock.elapsed_since(since) > AWAY_MAX.min(left) {
                     return Err(status);
                 }
                 sleep(AWAY_STEP).await;
@@ -243,7 +243,7 @@ async fn run<P: HookServer, M: HookMemory>(
     let mended = verdict.permit.as_ref().map(|permit| permit.arguments_json.as_str()).filter(|json| !json.is_empty());
     let (session, hint) = (&messages.seen.session, Some(&verdict.next_context_hint).filter(|hint| !hint.is_empty()));
     let context = match messages.installed.hears_before {
-        true => told(plane, memory, session, hint.cloned()).await?,
+        true => add_context(plane, memory, session, hint.cloned()).await?,
         false => {
             hint.iter().for_each(|hint| memory.keep(session, hint));
             HostAnswer::Nothing
@@ -253,7 +253,7 @@ async fn run<P: HookServer, M: HookMemory>(
     Ok(HostAnswer::Run {
         grant: messages.installed.grant,
         context,
-        arguments: mended.and_then(|json| serde_json::from_str(json).ok()).map(|mended| call.mended(mended)),
+        arguments: mended.and_then(|json| serde_json::from_str(json).ok()).map(|mended| call.to_host_arguments(mended)),
     })
 }
 
@@ -265,15 +265,15 @@ fn ask(memory: &impl HookMemory, messages: &Messages<'_>, call: &HostCall, verdi
 }
 
 /// The answer with a needed summary and kept texts.
-async fn told<P: HookServer, M: HookMemory>(
+async fn add_context<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     session: &str,
     hint: Option<String>,
 ) -> Result<HostAnswer, Status> {
     let owed = if memory.is_owed(session) { summary(plane, session).await? } else { None };
-    let said: Vec<String> = owed.into_iter().chain(memory.kept(session)).chain(hint).collect();
-    Ok(if said.is_empty() { HostAnswer::Nothing } else { HostAnswer::Tell(cut(&said.join("\n\n"))) })
+    let said: Vec<String> = owed.into_iter().chain(memory.take_kept_texts(session)).chain(hint).collect();
+    Ok(if said.is_empty() { HostAnswer::Nothing } else { HostAnswer::Tell(truncate_text(&said.join("\n\n"))) })
 }
 
 /// Reports an outcome; returns the model's text.
@@ -292,7 +292,7 @@ async fn after<P: HookServer, M: HookMemory>(
     }
     let Some(id) = call.id.clone() else { return Ok(None) };
     let session = &messages.seen.session;
-    let asked = memory.asked(session, &id);
+    let asked = memory.take_request(session, &id);
     if let Some(question) = asked.as_ref().filter(|_| came == CallResult::Cancelled { not_started: true }) {
         return take_back(plane, session, question.clone()).await.map(|()| None);
     }
@@ -307,7 +307,7 @@ async fn after<P: HookServer, M: HookMemory>(
 
 /// Cancels calls whose outcomes will never be reported.
 async fn settle<P: HookServer, M: HookMemory>(plane: &P, memory: &M, messages: &Messages<'_>) -> Result<(), Status> {
-    for question in memory.unanswered(&messages.seen.session) {
+    for question in memory.take_unanswered_requests(&messages.seen.session) {
         take_back(plane, &messages.seen.session, question).await?;
     }
     // A call abandoned at the host's prompt was denied or ignored, and never ran.
@@ -347,10 +347,10 @@ async fn open<P: HookServer>(plane: &P, messages: &Messages<'_>) -> Result<Vec<(
 }
 
 /// The summary to restore a context.
-async fn compacted<P: HookServer>(plane: &P, session: &str) -> Result<Option<String>, Status> {
+async fn fetch_summary<P: HookServer>(plane: &P, session: &str) -> Result<Option<String>, Status> {
     let told = v1::MarkCompactedRequest { session_id: session.to_owned(), summary_tokens: 0 };
     match plane.mark_compacted(told).await {
-        Ok(answer) => Ok(answer.state.map(|state| cut(&state.summary_for_model))),
+        Ok(answer) => Ok(answer.state.map(|state| truncate_text(&state.summary_for_model))),
         Err(status) if is_unknown(&status) => Ok(None),
         Err(status) => Err(status),
     }

@@ -14,7 +14,7 @@ pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
         "PreToolUse" => HostEvent::Before(input.call()?),
         "PostToolUse" => HostEvent::After(input.call()?, came(&input.tool_response)),
-        "PostToolUseFailure" => HostEvent::After(input.call()?, failed(input)),
+        "PostToolUseFailure" => HostEvent::After(input.call()?, classify_failure(input)),
         "PermissionRequest" => HostEvent::AtPrompt(input.call()?.tool),
         // It has no id where a human was asked.
         "PermissionDenied" => match input.call()? {
@@ -30,7 +30,7 @@ pub(super) fn event(input: &Input) -> Option<HostEvent> {
     })
 }
 
-fn failed(input: &Input) -> CallResult {
+fn classify_failure(input: &Input) -> CallResult {
     match input.is_interrupt {
         Some(true) => CallResult::Cancelled { not_started: false },
         _ => CallResult::Error(input.error.clone().unwrap_or_default()),
@@ -60,7 +60,7 @@ fn without_originals(response: &Value) -> Value {
     response
 }
 
-pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
+pub(super) fn render_answer(name: &str, answer: &HostAnswer) -> Option<Value> {
     let mut output = Map::from_iter([("hookEventName".to_owned(), Value::from(name))]);
     let mut say = |name: &str, value: Value| drop(output.insert(name.to_owned(), value));
     match answer {

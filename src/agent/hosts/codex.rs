@@ -28,14 +28,14 @@ const REFUSALS: [&str; 3] = [": command not found", ": Permission denied", ": No
 
 pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
-        "PostToolUse" => HostEvent::After(input.call()?, inferred(text_of(&input.tool_response))),
+        "PostToolUse" => HostEvent::After(input.call()?, infer_outcome(text_of(&input.tool_response))),
         "PostToolUseFailure" | "PermissionDenied" => HostEvent::Other,
         _ => claude_code::event(input)?,
     })
 }
 
 /// The outcome inferred from a text: an error if its last line, or all of it, is one.
-fn inferred(text: String) -> CallResult {
+fn infer_outcome(text: String) -> CallResult {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let (first, last) = (lines.next(), lines.next_back());
     let is_error = |line: &str| {
@@ -50,7 +50,7 @@ fn inferred(text: String) -> CallResult {
     if is_failure { CallResult::Error(text) } else { CallResult::Success(text) }
 }
 
-pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
+pub(super) fn render_answer(name: &str, answer: &HostAnswer) -> Option<Value> {
     let output = |output: Value| Some(json!({"hookSpecificOutput": output}));
     match answer {
         HostAnswer::Nothing => None,

@@ -14,7 +14,7 @@ pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
         "preToolUse" => HostEvent::Before(input.call()?),
         "postToolUse" => HostEvent::After(input.call()?, CallResult::Success(text_of(&input.tool_output))),
-        "postToolUseFailure" => HostEvent::After(input.call()?, failed(input)),
+        "postToolUseFailure" => HostEvent::After(input.call()?, classify_failure(input)),
         "beforeSubmitPrompt" => HostEvent::Prompted,
         "stop" => HostEvent::TurnEnded,
         "sessionEnd" => HostEvent::Ended,
@@ -23,7 +23,7 @@ pub(super) fn event(input: &Input) -> Option<HostEvent> {
     })
 }
 
-fn failed(input: &Input) -> CallResult {
+fn classify_failure(input: &Input) -> CallResult {
     match (input.is_interrupt, input.failure_type.as_deref()) {
         (_, Some("permission_denied")) => CallResult::Cancelled { not_started: true },
         (Some(true), _) => CallResult::Cancelled { not_started: false },
@@ -31,7 +31,7 @@ fn failed(input: &Input) -> CallResult {
     }
 }
 
-pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
+pub(super) fn render_answer(name: &str, answer: &HostAnswer) -> Option<Value> {
     match answer {
         HostAnswer::Run { grant: true, .. } => Some(json!({"permission": "allow"})),
         HostAnswer::Refuse(reason) | HostAnswer::Ask(reason) => {

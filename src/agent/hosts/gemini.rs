@@ -32,7 +32,7 @@ fn came(response: &Value) -> CallResult {
     }
 }
 
-pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
+pub(super) fn render_answer(name: &str, answer: &HostAnswer) -> Option<Value> {
     match answer {
         HostAnswer::Nothing | HostAnswer::Run { arguments: None, .. } => None,
         HostAnswer::Run { arguments: Some(arguments), .. } => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{HostCall, HostFile, words::cut_bytes};
+use super::{HostCall, HostFile, texts::cut_bytes};
 
 /// Maximum length of a justification, in bytes.
 const JUSTIFICATION_BYTES_MAX: usize = 2_000;
@@ -52,15 +52,15 @@ pub(super) struct Input {
     pub(super) trigger: Option<String>,
 }
 
-fn said(text: Option<&String>) -> Option<&str> {
+fn non_empty(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
 impl Input {
     /// The session and its parent.
     pub(super) fn session(&self) -> Option<(String, Option<String>)> {
-        let session = said(self.conversation_id.as_ref()).or(said(self.session_id.as_ref()))?.to_owned();
-        Some(match said(self.agent_id.as_ref()) {
+        let session = non_empty(self.conversation_id.as_ref()).or(non_empty(self.session_id.as_ref()))?.to_owned();
+        Some(match non_empty(self.agent_id.as_ref()) {
             Some(agent) => (format!("{session}/{agent}"), Some(session)),
             None => (session, None),
         })
@@ -68,14 +68,14 @@ impl Input {
 
     pub(super) fn run(&self) -> Option<String> {
         let named = [&self.prompt_id, &self.turn_id, &self.generation_id];
-        named.into_iter().find_map(|id| said(id.as_ref())).map(str::to_owned)
+        named.into_iter().find_map(|id| non_empty(id.as_ref())).map(str::to_owned)
     }
 
     /// The call of the event.
     pub(super) fn call(&self) -> Option<HostCall> {
-        let tool = said(self.tool_name.as_ref())?.to_owned();
+        let tool = non_empty(self.tool_name.as_ref())?.to_owned();
         let mut arguments = self.arguments();
-        let folder = said(self.cwd.as_ref()).or(self.workspace_roots.first().map(String::as_str));
+        let folder = non_empty(self.cwd.as_ref()).or(self.workspace_roots.first().map(String::as_str));
         let mut justification = None;
         if let Some((_, place)) = SHELLS.iter().find(|(name, _)| *name == tool) {
             justification = arguments.remove(DESCRIPTION).and_then(|text| text.as_str().map(str::to_owned));
@@ -85,7 +85,7 @@ impl Input {
         }
         let justification = justification.filter(|text| !text.is_empty());
         Some(HostCall {
-            id: said(self.tool_use_id.as_ref()).map(str::to_owned),
+            id: non_empty(self.tool_use_id.as_ref()).map(str::to_owned),
             file: file(&tool, &arguments, folder),
             justification: justification.map(|text| cut_bytes(&text, JUSTIFICATION_BYTES_MAX).to_owned()),
             tool,
@@ -97,14 +97,16 @@ impl Input {
     fn arguments(&self) -> Map<String, Value> {
         match &self.tool_input {
             Value::Object(arguments) => arguments.clone(),
-            Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| only("input", text.clone().into())),
+            Value::String(text) => {
+                serde_json::from_str(text).unwrap_or_else(|_| single_argument("input", text.clone().into()))
+            }
             Value::Null => Map::new(),
-            other => only("input", other.clone()),
+            other => single_argument("input", other.clone()),
         }
     }
 }
 
-fn only(name: &str, value: Value) -> Map<String, Value> {
+fn single_argument(name: &str, value: Value) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value)])
 }
 
@@ -121,7 +123,7 @@ fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Opt
 impl HostCall {
     /// Repaired arguments in the host's form: without added ones, with removed ones.
     #[must_use]
-    pub fn mended(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
+    pub fn to_host_arguments(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
         let added = SHELLS.iter().filter(|(name, _)| *name == self.tool).map(|(_, place)| *place);
         added.for_each(|name| drop(arguments.remove(name)));
         arguments.extend(self.justification.clone().map(|text| (DESCRIPTION.to_owned(), text.into())));

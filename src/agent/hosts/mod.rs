@@ -11,12 +11,12 @@ mod gemini;
 mod input;
 #[cfg(test)]
 mod tests;
-mod words;
+mod texts;
 
 use serde_json::{Map, Value};
 
 use self::input::Input;
-pub use self::words::{CHARS_MAX, cut, refusal};
+pub use self::texts::{CHARS_MAX, refusal, truncate_text};
 
 /// A host of agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,12 +244,12 @@ impl Host {
 
     /// The answer in the host's dialect, for this event.
     #[must_use]
-    pub fn said(self, name: &str, answer: &HostAnswer) -> HookOutput {
+    pub fn to_output(self, name: &str, answer: &HostAnswer) -> HookOutput {
         let out = match self {
-            Self::ClaudeCode => claude_code::said(name, answer),
-            Self::Codex => codex::said(name, answer),
-            Self::Gemini => gemini::said(name, answer),
-            Self::Cursor => cursor::said(name, answer),
+            Self::ClaudeCode => claude_code::render_answer(name, answer),
+            Self::Codex => codex::render_answer(name, answer),
+            Self::Gemini => gemini::render_answer(name, answer),
+            Self::Cursor => cursor::render_answer(name, answer),
         };
         HookOutput { out: out.map_or_else(String::new, |out| out.to_string()), ..HookOutput::default() }
     }
@@ -257,6 +257,6 @@ impl Host {
 
 /// A refusal by exit code, which every host accepts.
 #[must_use]
-pub fn blocked(why: &str) -> HookOutput {
+pub fn block_call(why: &str) -> HookOutput {
     HookOutput { out: String::new(), error: why.to_owned(), code: 2 }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{CallResult, Host, HostAnswer, HostCall, HostEvent, HostFile, words::cut};
+use super::{CallResult, Host, HostAnswer, HostCall, HostEvent, HostFile, texts::truncate_text};
 
-fn sent(event: &str, more: &Value) -> String {
+fn event_text(event: &str, more: &Value) -> String {
     let mut sent = json!({
         "session_id": "s-1", "transcript_path": "/t.jsonl", "cwd": "/w", "hook_event_name": event,
         "prompt_id": "p-1", "permission_mode": "default", "a_new_field": {"of": ["a", "later", "version"]},
@@ -15,7 +15,7 @@ fn sent(event: &str, more: &Value) -> String {
 }
 
 fn event(host: Host, name: &str, more: &Value) -> HostEvent {
-    host.read(&sent(name, more)).unwrap_or_else(|unreadable| panic!("{name}: {unreadable:?}")).event
+    host.read(&event_text(name, more)).unwrap_or_else(|unreadable| panic!("{name}: {unreadable:?}")).event
 }
 
 fn call(host: Host, name: &str, more: &Value) -> HostCall {
@@ -40,7 +40,7 @@ fn bash(more: &Value) -> Value {
 
 #[test]
 fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
-    let text = sent("PreToolUse", &bash(&json!({"tool_input": {"command": "ls", "description": "List files"}})));
+    let text = event_text("PreToolUse", &bash(&json!({"tool_input": {"command": "ls", "description": "List files"}})));
     let seen = Host::ClaudeCode.read(&text).expect("readable");
     assert_eq!((seen.session.as_str(), seen.parent, seen.run.as_deref()), ("s-1", None, Some("p-1")));
     let HostEvent::Before(call) = seen.event else { panic!("a call") };
@@ -48,7 +48,10 @@ fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
     assert_eq!(Value::from(call.arguments.clone()), json!({"command": "ls", "cwd": "/w"}));
     assert_eq!(call.justification.as_deref(), Some("List files"));
     // Additions are removed, and removals restored.
-    assert_eq!(Value::from(call.mended(call.arguments.clone())), json!({"command": "ls", "description": "List files"}));
+    assert_eq!(
+        Value::from(call.to_host_arguments(call.arguments.clone())),
+        json!({"command": "ls", "description": "List files"})
+    );
 
     let read = call_of_file("Read", &json!({"file_path": "/w/a.rs"}));
     assert_eq!((read.file, read.justification), (Some(HostFile::Read("/w/a.rs".to_owned())), None));
@@ -64,7 +67,7 @@ fn call_of_file(tool: &str, input: &Value) -> HostCall {
 
 #[test]
 fn a_sub_agent_is_a_session_below_its_own() {
-    let text = sent("PreToolUse", &bash(&json!({"agent_id": "a-7", "agent_type": "Explore"})));
+    let text = event_text("PreToolUse", &bash(&json!({"agent_id": "a-7", "agent_type": "Explore"})));
     for host in [Host::ClaudeCode, Host::Codex] {
         let seen = host.read(&text).expect("readable");
         assert_eq!((seen.session.as_str(), seen.parent.as_deref()), ("s-1/a-7", Some("s-1")));
@@ -72,7 +75,7 @@ fn a_sub_agent_is_a_session_below_its_own() {
 }
 
 #[test]
-fn what_claude_code_says_of_the_end_of_a_call_is_its_outcome() {
+fn claude_code_result_is_the_outcome_of_the_call() {
     let host = Host::ClaudeCode;
     let after = |response: Value| came(host, "PostToolUse", &bash(&json!({"tool_response": response})));
     let success = |text: &str| CallResult::Success(text.to_owned());
@@ -191,18 +194,18 @@ fn a_call_that_cannot_be_read_is_told_from_an_event_that_concerns_nobody() {
         assert_eq!(is_before("null"), Some(true));
         assert_eq!(is_before("{}"), Some(true));
         assert_eq!(is_before(&format!(r#"{{"hook_event_name" : "{before}", "tool_inp"#)), Some(true));
-        assert_eq!(is_before(&sent(before, &json!({}))), Some(true), "no tool_name");
+        assert_eq!(is_before(&event_text(before, &json!({}))), Some(true), "no tool_name");
         assert_eq!(is_before(&format!(r#"{{"hook_event_name":"{before}","tool_name":"Bash"}}"#)), Some(true));
         assert_eq!(is_before(r#"{"hook_event_name":"Stop","#), Some(false));
-        assert_eq!(is_before(&sent(before, &json!({"tool_name": 7}))), Some(true));
-        assert_eq!(is_before(&sent("NobodyKnows", &json!({"tool_name": 7}))), Some(false));
-        assert_eq!(is_before(&sent("NobodyKnows", &json!({}))), None);
+        assert_eq!(is_before(&event_text(before, &json!({"tool_name": 7}))), Some(true));
+        assert_eq!(is_before(&event_text("NobodyKnows", &json!({"tool_name": 7}))), Some(false));
+        assert_eq!(is_before(&event_text("NobodyKnows", &json!({}))), None);
         assert_eq!(is_before(r#"{"hook_event_name":"NobodyKnows"}"#), None);
     }
 }
 
-fn out(host: Host, name: &str, answer: &HostAnswer) -> Value {
-    let said = host.said(name, answer);
+fn render_output(host: Host, name: &str, answer: &HostAnswer) -> Value {
+    let said = host.to_output(name, answer);
     assert_eq!((said.code, said.error.as_str()), (0, ""));
     if said.out.is_empty() { Value::Null } else { serde_json::from_str(&said.out).expect("JSON") }
 }
@@ -219,21 +222,21 @@ fn permission_is_said_by_saying_nothing() {
     let allowed = HostAnswer::Run { grant: false, context: None, arguments: None };
     for host in Host::ALL {
         for answer in [&HostAnswer::Nothing, &allowed] {
-            assert_eq!(out(host, host.before(), answer), Value::Null, "{host:?}");
+            assert_eq!(render_output(host, host.before(), answer), Value::Null, "{host:?}");
         }
     }
     let granted = HostAnswer::Run { grant: true, context: Some("warning".into()), arguments: None };
     // Codex fails open on an allow that changes nothing.
     let mind = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "warning"}});
-    assert_eq!(out(Host::Codex, "PreToolUse", &granted), mind);
-    assert_eq!(out(Host::Gemini, "BeforeTool", &granted), Value::Null);
-    assert_eq!(out(Host::Cursor, "preToolUse", &granted), json!({"permission": "allow"}));
+    assert_eq!(render_output(Host::Codex, "PreToolUse", &granted), mind);
+    assert_eq!(render_output(Host::Gemini, "BeforeTool", &granted), Value::Null);
+    assert_eq!(render_output(Host::Cursor, "preToolUse", &granted), json!({"permission": "allow"}));
     let claude = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "allow", "additionalContext": "warning"}});
-    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &granted), claude);
+    assert_eq!(render_output(Host::ClaudeCode, "PreToolUse", &granted), claude);
     let warned = HostAnswer::Run { grant: false, context: Some("warning".into()), arguments: None };
     let claude = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "warning"}});
-    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &warned), claude);
+    assert_eq!(render_output(Host::ClaudeCode, "PreToolUse", &warned), claude);
 }
 
 #[test]
@@ -243,25 +246,25 @@ fn a_refusal_is_each_hosts_own() {
     let asked = HostAnswer::Ask("no".into());
     let prompt = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "no"}});
-    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &asked), prompt);
+    assert_eq!(render_output(Host::ClaudeCode, "PreToolUse", &asked), prompt);
     for host in [Host::Codex, Host::Gemini, Host::Cursor] {
         assert!(!host.has_prompt());
-        assert_eq!(out(host, host.before(), &asked), out(host, host.before(), &refused));
+        assert_eq!(render_output(host, host.before(), &asked), render_output(host, host.before(), &refused));
     }
     let denied = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "no"}});
-    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &refused), denied);
-    assert_eq!(out(Host::Codex, "PreToolUse", &refused), denied);
-    assert_eq!(out(Host::Gemini, "BeforeTool", &refused), json!({"decision": "deny", "reason": "no"}));
+    assert_eq!(render_output(Host::ClaudeCode, "PreToolUse", &refused), denied);
+    assert_eq!(render_output(Host::Codex, "PreToolUse", &refused), denied);
+    assert_eq!(render_output(Host::Gemini, "BeforeTool", &refused), json!({"decision": "deny", "reason": "no"}));
     let cursor = json!({"permission": "deny", "user_message": "no", "agent_message": "no"});
-    assert_eq!(out(Host::Cursor, "preToolUse", &refused), cursor);
+    assert_eq!(render_output(Host::Cursor, "preToolUse", &refused), cursor);
 }
 
 #[test]
 fn mended_arguments_and_context_go_where_they_are_heard() {
     let Value::Object(arguments) = json!({"n": 1}) else { unreachable!() };
     let mended = HostAnswer::Run { grant: false, context: None, arguments: Some(arguments) };
-    let of = |host: Host| out(host, host.before(), &mended);
+    let of = |host: Host| render_output(host, host.before(), &mended);
     let output = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"n": 1}}});
     assert_eq!(of(Host::ClaudeCode), output);
     assert_eq!(of(Host::Codex)["hookSpecificOutput"]["permissionDecision"], "allow");
@@ -277,13 +280,13 @@ fn mended_arguments_and_context_go_where_they_are_heard() {
         (Host::Gemini, "BeforeAgent"),
         (Host::Gemini, "AfterTool"),
     ] {
-        assert_eq!(out(host, name, &told), context(name), "{host:?}");
+        assert_eq!(render_output(host, name, &told), context(name), "{host:?}");
     }
-    assert_eq!(out(Host::Cursor, "postToolUse", &told), json!({"additional_context": "mind"}));
+    assert_eq!(render_output(Host::Cursor, "postToolUse", &told), json!({"additional_context": "mind"}));
     for (host, name) in
         [(Host::ClaudeCode, "Stop"), (Host::Codex, "Stop"), (Host::Gemini, "AfterAgent"), (Host::Cursor, "stop")]
     {
-        assert_eq!(out(host, name, &told), Value::Null, "{host:?}");
+        assert_eq!(render_output(host, name, &told), Value::Null, "{host:?}");
     }
 }
 
@@ -321,7 +324,7 @@ fn a_text_is_cut_to_what_hosts_hand_on() {
     let units: usize = told.chars().map(char::len_utf16).sum();
     assert!((super::CHARS_MAX - 2..=super::CHARS_MAX).contains(&units), "{units}");
     assert!(told.ends_with("hook's answer]"));
-    assert_eq!(cut(&"x".repeat(super::CHARS_MAX)).len(), super::CHARS_MAX);
+    assert_eq!(truncate_text(&"x".repeat(super::CHARS_MAX)).len(), super::CHARS_MAX);
 }
 
 #[test]
@@ -330,6 +333,6 @@ fn approved_arguments_are_handed_on_whole_or_not_at_all() {
         super::refusal(&format!(r#"{{"message":"Call pay again.","approved_arguments":{arguments}}}"#))
     };
     assert_eq!(told(r#"{"amount":1.50}"#), "Call pay again.\napproved_arguments: {\"amount\":1.50}");
-    let long = told(&format!(r#"{{"note":"{}"}}"#, "x".repeat(super::words::CHARS_MAX)));
+    let long = told(&format!(r#"{{"note":"{}"}}"#, "x".repeat(super::texts::CHARS_MAX)));
     assert!(long.contains("callgate approvals show") && !long.contains("xxx"), "{long}");
 }

@@ -18,13 +18,13 @@ pub fn result(id: &Id, text: &str, is_error: bool) -> String {
 
 /// The text for the model about a call that was not judged, in the server's format.
 #[must_use]
-pub fn unjudged(status: &str, message: &str, retryable: bool) -> String {
+pub fn render_unjudged(status: &str, message: &str, retryable: bool) -> String {
     json!({"status": status, "message": message, "retryable": retryable}).to_string()
 }
 
 /// The response to a request of a lost server.
 #[must_use]
-pub fn gone(id: &Id, message: &str) -> String {
+pub fn render_server_lost(id: &Id, message: &str) -> String {
     error(Some(id), GONE, message)
 }
 

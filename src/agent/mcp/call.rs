@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_judged_is_read() {
+    fn judged_call_is_parsed() {
         let text = r#"{"id":"a","method":"tools/call","params":{"name":"send","arguments":{"n":12345678901234567890},
             "_meta":{"progressToken":3,"claudecode/toolUseId":"toolu_1"},"requestState":"s"}}"#;
         let read = call(text).expect("a call");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_judged_is_no_call() {
+    fn malformed_call_is_rejected() {
         for text in [
             r#"{"method":"tools/call","params":{"name":"x"}}"#,
             r#"{"id":null,"method":"tools/call","params":{"name":"x"}}"#,

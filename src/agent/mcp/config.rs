@@ -51,16 +51,16 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<ConfigChang
                 false => "it has no command",
             });
         };
-        if proxied(command, server.get_array("args")).is_some() {
+        if find_server_command(command, server.get_array("args")).is_some() {
             return Err("it is already behind the proxy");
         }
         let mut words = vec![PROXY.to_owned(), "--server-name".to_owned(), name.to_owned()];
         words.extend(options.iter().cloned().chain([THEN.to_owned()]));
-        let mut words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+        let mut words: Vec<String> = words.iter().map(|word| quote_text(word)).collect();
         words.push(text[command.range.start..command.range.end].to_owned());
         let words = words.join(", ");
         let (start, end) = (command.range.start, command.range.end);
-        let mut edits = vec![Edit { start, end, text: quoted(program) }];
+        let mut edits = vec![Edit { start, end, text: quote_text(program) }];
         match server.get_array("args") {
             // The space distinguishes an empty list from none on the way back.
             Some(args) => {
@@ -82,7 +82,7 @@ pub fn unwrap(text: &str) -> Result<ConfigChange, String> {
     change(text, |_, server| {
         let (command, args) = (server.get_string("command"), server.get_array("args"));
         let (Some(command), Some(args)) = (command, args) else { return Err("it is not behind the proxy") };
-        let original = proxied(command, Some(args)).ok_or("it is not behind the proxy")?;
+        let original = find_server_command(command, Some(args)).ok_or("it is not behind the proxy")?;
         let original = args.elements[original].range();
         let (from, rest) = (args.range.start + 1, &text[original.end..args.range.end - 1]);
         let (start, end) = (command.range.start, command.range.end);
@@ -97,7 +97,7 @@ pub fn unwrap(text: &str) -> Result<ConfigChange, String> {
 }
 
 /// Index of the server's own command among the proxy's arguments.
-fn proxied(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
+fn find_server_command(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
     let words = args?.elements.iter().map(|word| word.as_string_lit().map(|word| word.value.as_ref()));
     let words: Vec<Option<&str>> = words.collect();
     let is_ours = Path::new(command.value.as_ref()).file_name().is_some_and(|name| name == "callgate");
@@ -134,7 +134,7 @@ fn change(
     Ok(changed)
 }
 
-fn quoted(text: &str) -> String {
+fn quote_text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

@@ -51,7 +51,7 @@ impl Events {
 
     /// The rest after the last event.
     #[must_use]
-    pub fn rest(self) -> Option<StreamPiece> {
+    pub fn take_rest(self) -> Option<StreamPiece> {
         match (self.buffer.is_empty(), self.is_within) {
             (true, _) => None,
             (false, true) => Some(StreamPiece::Part(self.buffer)),
@@ -84,14 +84,14 @@ impl Events {
 /// The data of an event; none without data.
 #[must_use]
 pub fn data(event: &str) -> Option<String> {
-    let lines: Vec<&str> = lines(event).filter_map(|(line, _)| value(line, "data")).collect();
+    let lines: Vec<&str> = split_lines(event).filter_map(|(line, _)| value(line, "data")).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// True for an event with an id, from which a client can resume on another connection.
 #[must_use]
 pub fn has_id(event: &str) -> bool {
-    lines(event).any(|(line, _)| value(line, "id").is_some())
+    split_lines(event).any(|(line, _)| value(line, "id").is_some())
 }
 
 /// The event with other data, otherwise unchanged.
@@ -99,7 +99,7 @@ pub fn has_id(event: &str) -> bool {
 pub fn with_data(event: &str, data: &str) -> String {
     let mut written = String::with_capacity(event.len() + data.len());
     let mut new = Some(data);
-    for (line, end) in lines(event) {
+    for (line, end) in split_lines(event) {
         if value(line, "data").is_none() {
             written.extend([line, end]);
         } else if let Some(data) = new.take() {
@@ -116,7 +116,7 @@ pub fn event(message: &str) -> String {
 }
 
 /// Lines with their terminators.
-fn lines(event: &str) -> impl Iterator<Item = (&str, &str)> {
+fn split_lines(event: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = event;
     std::iter::from_fn(move || {
         let at = rest.find(['\r', '\n']).unwrap_or(rest.len());
@@ -154,7 +154,7 @@ mod tests {
                 pieces.push(text(piece));
             }
         }
-        pieces.extend(events.rest().map(text));
+        pieces.extend(events.take_rest().map(text));
         pieces
     }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_passes_in_parts_and_the_next_one_is_read() {
+    fn long_event_passes_in_parts_and_the_next_one_is_read() {
         for size in [1, 4, 100] {
             let stream = "data: 123456789\n\ndata: x\n\n";
             let pieces = pieces(stream, size, 10);

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn kind(text: &str) -> &'static str {
+    fn describe_message(text: &str) -> &'static str {
         match read(text) {
             LineKind::One(message) if message.is(TOOLS_CALL) => "call",
             LineKind::One(_) => "one",
@@ -205,12 +205,12 @@ mod tests {
             r#"{"\u006dethod":"\u0074ools/call","id":"a"}"#,
             "{\"method\":\"tools/call\",\"params\":{\"name\":\"x\",\"arguments\":{\"a\":\"\\ud800\"}}}\r\n",
         ] {
-            assert_eq!(kind(text), "call", "{text}");
+            assert_eq!(describe_message(text), "call", "{text}");
         }
     }
 
     #[test]
-    fn what_another_reader_might_take_for_a_call_is_not_let_pass() {
+    fn ambiguous_call_is_rejected() {
         for text in [
             r#"{"method":"ping","method":"tools/call"}"#,
             r#"{"Method":"tools/call","id":1}"#,
@@ -222,20 +222,20 @@ mod tests {
             "{\"method\":\"ping\",\"x\":\"\u{1}\",\"method\":\"TOOLS/call\"}",
             r#"[{"method":"ping"},{"method":"tools/call","method":"tools/call"}]"#,
         ] {
-            assert_eq!(kind(text), "unreadable", "{text}");
+            assert_eq!(describe_message(text), "unreadable", "{text}");
         }
     }
 
     #[test]
     fn all_else_passes() {
-        assert_eq!(kind("listening on stdio"), "noise");
-        assert_eq!(kind("{\"method\":"), "noise");
-        assert_eq!(kind("42"), "noise");
-        assert_eq!(kind(""), "noise");
-        assert_eq!(kind(r#"{"jsonrpc":"2.0","method":"notifications/x","params":[1]}"#), "one");
-        assert_eq!(kind(r#"{"jsonrpc":"2.0","id":9,"result":{}}"#), "one");
-        assert_eq!(kind(r#"[{"method":"ping","id":1},{"id":2,"result":{}}]"#), "batch");
-        assert_eq!(kind(&format!("{}{}", "[".repeat(9_000), "]".repeat(9_000))), "noise");
+        assert_eq!(describe_message("listening on stdio"), "noise");
+        assert_eq!(describe_message("{\"method\":"), "noise");
+        assert_eq!(describe_message("42"), "noise");
+        assert_eq!(describe_message(""), "noise");
+        assert_eq!(describe_message(r#"{"jsonrpc":"2.0","method":"notifications/x","params":[1]}"#), "one");
+        assert_eq!(describe_message(r#"{"jsonrpc":"2.0","id":9,"result":{}}"#), "one");
+        assert_eq!(describe_message(r#"[{"method":"ping","id":1},{"id":2,"result":{}}]"#), "batch");
+        assert_eq!(describe_message(&format!("{}{}", "[".repeat(9_000), "]".repeat(9_000))), "noise");
     }
 
     #[test]

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_complete_is_no_outcome() {
+    fn incomplete_result_has_no_outcome() {
         assert_eq!(
             outcome(r#"{"id":1,"result":{"resultType":"input_required","inputRequests":{}}}"#),
             ResponseOutcome::Asks

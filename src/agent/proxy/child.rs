@@ -67,7 +67,7 @@ impl ChildServer {
     }
 
     /// Waits for its exit without signals.
-    pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
+    pub(super) async fn wait_for_exit(&mut self) -> Option<ExitStatus> {
         self.child.wait().await.ok()
     }
 

@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// A call that waits for its verdict.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingCall {
     call: ToolsCall,
     key: RequestKey,
     asked: ToolCall,
@@ -76,7 +76,7 @@ pub(super) struct JudgedMessages {
 
 #[derive(Debug)]
 enum JudgedPart {
-    Call(Box<Waiting>),
+    Call(Box<WaitingCall>),
     Other(String),
     Answered(String),
     /// Nothing to do.
@@ -95,7 +95,7 @@ pub(super) enum JudgedCall {
 }
 
 impl Proxy {
-    pub(super) fn waiting(&self, client: &ProxyClient, call: ToolsCall, message: String) -> Waiting {
+    pub(super) fn waiting(&self, client: &ProxyClient, call: ToolsCall, message: String) -> WaitingCall {
         let tool = self.options.tool(&call.tool);
         let (off, called_off) = watch::channel(false);
         let key = RequestKey { client: client.number, id: call.id.clone() };
@@ -104,7 +104,7 @@ impl Proxy {
         let call_id = state.call_id(&call, &tool, &self.connection);
         let arguments_json = call.arguments.clone();
         let asked = ToolCall { call_id, tool, arguments_json, ..ToolCall::default() };
-        Waiting { call, key, asked, message, off: called_off, client: client.clone() }
+        WaitingCall { call, key, asked, message, off: called_off, client: client.clone() }
     }
 
     pub(super) fn batch(
@@ -128,7 +128,7 @@ impl Proxy {
     }
 
     /// The verdict on a call, after all waits.
-    pub(super) async fn decide(self: &Arc<Self>, waiting: &Waiting) -> JudgedCall {
+    pub(super) async fn decide(self: &Arc<Self>, waiting: &WaitingCall) -> JudgedCall {
         match self.first(waiting).await {
             JudgedCall::Held(verdict) => self.hold(waiting, *verdict).await,
             fate => fate,
@@ -177,55 +177,55 @@ impl Proxy {
     }
 
     /// The current verdict on a call, without waiting.
-    pub(super) async fn first(self: &Arc<Self>, waiting: &Waiting) -> JudgedCall {
+    pub(super) async fn first(self: &Arc<Self>, waiting: &WaitingCall) -> JudgedCall {
         self.fate(waiting, Duration::ZERO).await
     }
 
     /// Requests the verdict on a call, with a maximum wait.
-    async fn fate(self: &Arc<Self>, waiting: &Waiting, wait: Duration) -> JudgedCall {
-        if let Some(hooked) = self.unasked(waiting) {
+    async fn fate(self: &Arc<Self>, waiting: &WaitingCall, wait: Duration) -> JudgedCall {
+        if let Some(hooked) = self.decide_locally(waiting) {
             return hooked;
         }
         match self.plane.ask(&waiting.asked, wait).await {
             Ok(verdict) => match verdict.decision() {
                 Decision::Allow => self.run(waiting, verdict),
                 Decision::Ask | Decision::Wait => JudgedCall::Held(Box::new(verdict)),
-                _ => self.refused(waiting, &verdict),
+                _ => self.refuse_call(waiting, &verdict),
             },
             Err(VerdictFailure::Refused(why)) => {
                 let text = format!("callgate did not judge this call, so it was not executed: {why}");
-                self.unjudged(waiting, "not_judged", &text)
+                self.refuse_unjudged(waiting, "not_judged", &text)
             }
             Err(VerdictFailure::Away(why))
                 if self.fails_open(&waiting.call.tool) && self.plane.starts(&waiting.asked.call_id) =>
             {
-                self.say(&format!("{} runs without a decision (--fail-open): {why}", waiting.asked.tool));
-                self.run_unjudged(waiting, true)
+                self.print_line(&format!("{} runs without a decision (--fail-open): {why}", waiting.asked.tool));
+                self.run_without_judgment(waiting, true)
             }
             Err(VerdictFailure::Away(why)) => {
-                self.say(&format!("{} was not executed: {why}", waiting.asked.tool));
+                self.print_line(&format!("{} was not executed: {why}", waiting.asked.tool));
                 self.plane.give_up(&waiting.asked.call_id);
                 let text = "callgate is unavailable, so this call was not judged and not executed. Ask the user to \
                             start it with `callgate serve`.";
-                self.unjudged(waiting, "callgate_unavailable", text)
+                self.refuse_unjudged(waiting, "callgate_unavailable", text)
             }
         }
     }
 
     /// Local decision without the server.
-    fn unasked(&self, waiting: &Waiting) -> Option<JudgedCall> {
+    fn decide_locally(&self, waiting: &WaitingCall) -> Option<JudgedCall> {
         if self.options.refuse_drift
-            && let Some(drift) = self.known().drift(&waiting.call.tool)
+            && let Some(drift) = self.load_inventory().drift(&waiting.call.tool)
         {
             let server = self.options.server_name.as_deref().unwrap_or_default();
             let text = format!(
                 "The tool {drift}, and the change is not approved: the call was not executed. Ask the user to read \
                  `callgate mcp tools {server}` and to run `callgate mcp approve {server}`."
             );
-            return Some(self.unjudged(waiting, "tool_drift", &text));
+            return Some(self.refuse_unjudged(waiting, "tool_drift", &text));
         }
         let is_hooked = self.options.hooked && waiting.call.tool_use_id.is_some();
-        is_hooked.then(|| self.run_unjudged(waiting, false))
+        is_hooked.then(|| self.run_without_judgment(waiting, false))
     }
 
     fn fails_open(&self, tool: &str) -> bool {
@@ -236,18 +236,18 @@ impl Proxy {
         }
     }
 
-    fn unjudged(&self, waiting: &Waiting, status: &str, text: &str) -> JudgedCall {
-        self.answered(waiting, answer::unjudged(status, text, false), true)
+    fn refuse_unjudged(&self, waiting: &WaitingCall, status: &str, text: &str) -> JudgedCall {
+        self.answer_call(waiting, answer::render_unjudged(status, text, false), true)
     }
 
     /// The server's text as the result. Only a previous result is no error, unless the tool has an output schema.
-    fn refused(&self, waiting: &Waiting, verdict: &Verdict) -> JudgedCall {
+    fn refuse_call(&self, waiting: &WaitingCall, verdict: &Verdict) -> JudgedCall {
         let is_result = verdict.decision() == Decision::Reuse && !verdict.is_error;
         let is_error = !is_result || self.state().inventory.promises_structure(&waiting.call.tool);
-        self.answered(waiting, verdict.tool_result_json.clone(), is_error)
+        self.answer_call(waiting, verdict.tool_result_json.clone(), is_error)
     }
 
-    fn answered(&self, waiting: &Waiting, text: String, is_error: bool) -> JudgedCall {
+    fn answer_call(&self, waiting: &WaitingCall, text: String, is_error: bool) -> JudgedCall {
         self.plane.forget(&waiting.asked.call_id);
         if !self.release(waiting, None) {
             return JudgedCall::Off;
@@ -256,7 +256,7 @@ impl Proxy {
     }
 
     /// Releases a call to its server as `kind`; false if its client has cancelled it.
-    fn release(&self, waiting: &Waiting, kind: Option<RequestKind>) -> bool {
+    fn release(&self, waiting: &WaitingCall, kind: Option<RequestKind>) -> bool {
         let mut state = self.state();
         if *waiting.off.borrow() {
             return false;
@@ -268,7 +268,7 @@ impl Proxy {
         true
     }
 
-    fn run_unjudged(&self, waiting: &Waiting, is_observed: bool) -> JudgedCall {
+    fn run_without_judgment(&self, waiting: &WaitingCall, is_observed: bool) -> JudgedCall {
         let running = self.running(waiting, String::new(), true);
         let kind = if is_observed { RequestKind::Call(Box::new(running)) } else { RequestKind::Other };
         if self.release(waiting, Some(kind)) {
@@ -280,19 +280,19 @@ impl Proxy {
         JudgedCall::Off
     }
 
-    fn running(&self, waiting: &Waiting, hint: String, is_unjudged: bool) -> RunningCall {
+    fn running(&self, waiting: &WaitingCall, hint: String, is_unjudged: bool) -> RunningCall {
         RunningCall { asked: waiting.asked.clone(), is_unjudged, key_sent: false, hint, began: Instant::now() }
     }
 
-    fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> JudgedCall {
+    fn run(self: &Arc<Self>, waiting: &WaitingCall, verdict: Verdict) -> JudgedCall {
         let mut running = self.running(waiting, verdict.next_context_hint, false);
         let permit = verdict.permit.unwrap_or_default();
-        let message = executed(waiting, &permit).ok().filter(|_| self.plane.starts(&waiting.asked.call_id));
+        let message = apply_arguments(waiting, &permit).ok().filter(|_| self.plane.starts(&waiting.asked.call_id));
         let Some(message) = message else {
             self.plane.give_up(&waiting.asked.call_id);
             let text = "The policy's arguments could not be written into the call, or its start could not be \
                         stored. It was not executed.";
-            return self.unjudged(waiting, "not_judged", text);
+            return self.refuse_unjudged(waiting, "not_judged", text);
         };
         running.key_sent = !permit.idempotency_argument.is_empty();
         if !self.release(waiting, Some(RequestKind::Call(Box::new(running.clone())))) {
@@ -304,7 +304,7 @@ impl Proxy {
     }
 
     /// Waits for an approval or a short time, with progress notifications.
-    pub(super) async fn hold(self: &Arc<Self>, waiting: &Waiting, mut verdict: Verdict) -> JudgedCall {
+    pub(super) async fn hold(self: &Arc<Self>, waiting: &WaitingCall, mut verdict: Verdict) -> JudgedCall {
         let told_of = waiting.client.told.as_ref().zip(waiting.call.progress_token.as_ref());
         let limit = match verdict.decision() {
             Decision::Ask if told_of.is_some() => self.options.max_wait(),
@@ -316,7 +316,7 @@ impl Proxy {
         loop {
             let (left, asked) = (until.saturating_duration_since(Instant::now()), Instant::now());
             if left.is_zero() {
-                return self.refused(waiting, &verdict);
+                return self.refuse_call(waiting, &verdict);
             }
             let fate = self.fate(waiting, left);
             tokio::pin!(fate);
@@ -331,14 +331,14 @@ impl Proxy {
                         count += 1;
                         if let Some((client, token)) = told_of {
                             let text = "callgate: the call waits for a person's approval";
-                            let _ = client.send(OutputItem::line(&answer::progress(token, count, text))).await;
+                            let _ = client.send(OutputItem::from_message(&answer::progress(token, count, text))).await;
                         }
                     }
                 }
             };
             match fate {
                 JudgedCall::Held(next) if next.decision() == Decision::Wait && verdict.decision() == Decision::Wait => {
-                    return self.refused(waiting, &next);
+                    return self.refuse_call(waiting, &next);
                 }
                 JudgedCall::Held(next) => verdict = *next,
                 fate => return fate,
@@ -350,7 +350,7 @@ impl Proxy {
     }
 
     /// Withdraws an approval request without a waiting client; a concurrent permit is not used.
-    async fn take_back(&self, waiting: &Waiting, verdict: &Verdict) {
+    async fn take_back(&self, waiting: &WaitingCall, verdict: &Verdict) {
         if !verdict.approval_id.is_empty() {
             self.plane.withdraw(verdict.approval_id.clone()).await;
         }
@@ -364,7 +364,7 @@ impl Proxy {
             if !self.state().works_on(&running.asked.call_id) {
                 return;
             }
-            self.plane.report(outcomes::ended(&running, OutcomeStatus::Running));
+            self.plane.report(outcomes::report_without_response(&running, OutcomeStatus::Running));
         }
     }
 }
@@ -377,7 +377,7 @@ async fn called_off(off: &mut watch::Receiver<bool>) {
 }
 
 /// The message with the policy's arguments; none if unchanged.
-fn executed(waiting: &Waiting, permit: &Permit) -> Result<Option<String>, ()> {
+fn apply_arguments(waiting: &WaitingCall, permit: &Permit) -> Result<Option<String>, ()> {
     let mended = Some(permit.arguments_json.as_str()).filter(|mended| !mended.is_empty());
     let mut arguments = mended.map(str::to_owned);
     if !permit.idempotency_argument.is_empty() {

@@ -25,7 +25,7 @@ pub(super) enum OutputItem {
 
 impl OutputItem {
     /// A message as a line.
-    pub(super) fn line(message: &str) -> Self {
+    pub(super) fn from_message(message: &str) -> Self {
         Self::Line(format!("{message}\n").into_bytes())
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{named, seen::InventoryFile, wrap};
+use super::{inventories::InventoryFile, qualify_tool_name, wrap};
 use crate::mcp::inventory::Inventory;
 use callgate_client::json::OutputFormat;
 use callgate_core::tool_list::{self, ToolList};
@@ -65,7 +65,7 @@ pub fn run(args: &McpArgs) -> anyhow::Result<()> {
     }
 }
 
-fn kept(server: &str) -> anyhow::Result<(InventoryFile, Inventory)> {
+fn load_inventory(server: &str) -> anyhow::Result<(InventoryFile, Inventory)> {
     let seen = InventoryFile::of(server)?;
     let inventory = seen.load()?.with_context(|| {
         format!("no tools of {server} are known yet: its host has to list them through the proxy first")
@@ -74,8 +74,8 @@ fn kept(server: &str) -> anyhow::Result<(InventoryFile, Inventory)> {
 }
 
 /// The tools with the names that policies use.
-fn listed(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
-    let list = inventory.list(|tool| named(server, tool));
+fn to_tool_list(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
+    let list = inventory.list(|tool| qualify_tool_name(server, tool));
     tool_list::read(server, &list).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect();
         anyhow!("cannot read the tools of {server}: {}", problems.join("; "))
@@ -83,12 +83,12 @@ fn listed(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
 }
 
 fn tools(server: &str, form: OutputFormat) -> anyhow::Result<()> {
-    let (_, inventory) = kept(server)?;
-    let list = listed(server, &inventory)?;
+    let (_, inventory) = load_inventory(server)?;
+    let list = to_tool_list(server, &inventory)?;
     if form.json {
         let drifts = inventory.drifts();
         for tool in &list.tools {
-            let drift = drifts.iter().find(|drift| named(server, &drift.tool) == tool.name);
+            let drift = drifts.iter().find(|drift| qualify_tool_name(server, &drift.tool) == tool.name);
             let changed = drift.map(|drift| &drift.members);
             outln!(
                 "{}",
@@ -117,13 +117,16 @@ fn tools(server: &str, form: OutputFormat) -> anyhow::Result<()> {
 }
 
 fn approve(server: &str, form: OutputFormat) -> anyhow::Result<()> {
-    let (seen, mut inventory) = kept(server)?;
+    let (seen, mut inventory) = load_inventory(server)?;
     let drifts = inventory.drifts();
     inventory.approve();
     seen.save(&inventory)?;
     if form.json {
         for drift in &drifts {
-            outln!("{}", json!({"tool": named(server, &drift.tool), "approved": true, "changed": drift.members}));
+            outln!(
+                "{}",
+                json!({"tool": qualify_tool_name(server, &drift.tool), "approved": true, "changed": drift.members})
+            );
         }
         return Ok(());
     }
@@ -136,8 +139,8 @@ fn approve(server: &str, form: OutputFormat) -> anyhow::Result<()> {
 
 fn effects(args: &EffectsArgs) -> anyhow::Result<()> {
     let server = &args.server.server;
-    let (_, inventory) = kept(server)?;
-    let list = listed(server, &inventory)?;
+    let (_, inventory) = load_inventory(server)?;
+    let list = to_tool_list(server, &inventory)?;
     let write = if args.trust_annotations { tool_list::import_trusting } else { tool_list::import };
     out!("{}", write(&list, true));
     Ok(())

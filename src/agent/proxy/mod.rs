@@ -3,13 +3,13 @@
 
 mod child;
 mod http;
+mod inventories;
 mod judge;
 mod lines;
 mod manage;
 mod outcomes;
 mod pipes;
 mod plane;
-mod seen;
 mod state;
 mod wrap;
 
@@ -23,13 +23,13 @@ use uuid::Uuid;
 pub use self::manage::{McpArgs, run};
 use self::{
     http::HttpArgs,
+    inventories::{InventoryFile, normalize_server_name},
     plane::ServerConnection,
-    seen::{InventoryFile, normalized},
     state::{MessageState, Proxy},
 };
 use crate::{host::FailOpen, pending_call};
 use callgate_client::{
-    process::failed,
+    process::print_failure,
     remote::{AuthenticatedChannel, Remote},
 };
 use callgate_core::domain::digest;
@@ -87,13 +87,13 @@ impl ProxyOptions {
     /// The tool's name in policies.
     fn tool(&self, tool: &str) -> String {
         match &self.server_name {
-            Some(server) => named(server, tool),
+            Some(server) => qualify_tool_name(server, tool),
             None => tool.to_owned(),
         }
     }
 
     /// Prints to standard error, which hosts log.
-    fn say(&self, text: &str) {
+    fn print_line(&self, text: &str) {
         match &self.server_name {
             Some(name) => errln!("callgate: mcp-proxy {name}: {text}"),
             None => errln!("callgate: mcp-proxy: {text}"),
@@ -106,8 +106,8 @@ impl ProxyOptions {
 }
 
 /// The name of a server's tool in coding agents.
-fn named(server: &str, tool: &str) -> String {
-    format!("mcp__{}__{tool}", normalized(server))
+fn qualify_tool_name(server: &str, tool: &str) -> String {
+    format!("mcp__{}__{tool}", normalize_server_name(server))
 }
 
 /// Runs the proxy. Its exit code is the server's.
@@ -115,9 +115,9 @@ pub fn proxy(args: ProxyArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime.context("cannot start the async runtime") {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
+        Err(error) => return print_failure(&error),
     };
-    let code = runtime.block_on(serve(args)).unwrap_or_else(|error| failed(&error));
+    let code = runtime.block_on(serve(args)).unwrap_or_else(|error| print_failure(&error));
     // A read of standard input, which has a thread of its own, cannot be called off.
     runtime.shutdown_background();
     code

@@ -17,7 +17,7 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The report on a call, by its response.
 pub(super) fn report(running: &RunningCall, outcome: ResponseOutcome) -> RecordRequest {
-    let base = |status| ended(running, status);
+    let base = |status| report_without_response(running, status);
     match outcome {
         ResponseOutcome::Success(text) if text.len() > RESULT_BYTES_MAX => RecordRequest {
             result_digest: digest::of_text(&text),
@@ -39,7 +39,7 @@ pub(super) fn report(running: &RunningCall, outcome: ResponseOutcome) -> RecordR
 }
 
 /// The report on a call without a response.
-pub(super) fn ended(running: &RunningCall, status: OutcomeStatus) -> RecordRequest {
+pub(super) fn report_without_response(running: &RunningCall, status: OutcomeStatus) -> RecordRequest {
     let took = u64::try_from(running.began.elapsed().as_millis()).unwrap_or(u64::MAX);
     RecordRequest {
         call_id: running.asked.call_id.clone(),

@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     LAST_WORDS,
     child::ChildServer,
-    judge::{JudgedCall, MessageBatch, ProxyClient, Waiting},
+    judge::{JudgedCall, MessageBatch, ProxyClient, WaitingCall},
     lines::{self, InputItem, LINE_BYTES_MAX, OutputItem, PipeReader, WAITING_MAX},
     state::Proxy,
 };
@@ -31,7 +31,7 @@ const ASKED_MAX: usize = 64;
 /// Item that waits for a verdict.
 enum Work {
     /// A call with its original line.
-    Call(Box<Waiting>, Vec<u8>),
+    Call(Box<WaitingCall>, Vec<u8>),
     Batch(MessageBatch),
     /// End of input.
     End,
@@ -57,11 +57,11 @@ pub(super) async fn run(proxy: Proxy, command: &[OsString]) -> anyhow::Result<Ex
         server: tokio::spawn(lines::write(input, for_server)),
     };
     let judge = tokio::spawn(Arc::clone(&pipes).judge(for_judge));
-    between(pipes, server, writers, judge, output).await
+    forward_pipes(pipes, server, writers, judge, output).await
 }
 
 /// The side that ended.
-enum End {
+enum PipeEnd {
     Server,
     Client,
     Signal,
@@ -74,25 +74,25 @@ struct Writers {
 }
 
 /// Forwards until one side ends or a signal arrives; then shuts down the other.
-async fn between(
+async fn forward_pipes(
     pipes: Arc<Pipes>,
     mut server: ChildServer,
     mut writers: Writers,
     judge: JoinHandle<()>,
     output: ChildStdout,
 ) -> anyhow::Result<ExitCode> {
-    let mut up = tokio::spawn(up(Arc::clone(&pipes)));
+    let mut up = tokio::spawn(forward_client(Arc::clone(&pipes)));
     let mut down = tokio::spawn(down(Arc::clone(&pipes), output));
     let stop = signal::stop();
     tokio::pin!(stop);
     let mut end = tokio::select! {
-        _ = &mut down => End::Server,
-        _ = server.ended() => End::Server,
-        _ = &mut up => End::Client,
-        _ = &mut writers.client => End::Client,
-        () = &mut stop => End::Signal,
+        _ = &mut down => PipeEnd::Server,
+        _ = server.wait_for_exit() => PipeEnd::Server,
+        _ = &mut up => PipeEnd::Client,
+        _ = &mut writers.client => PipeEnd::Client,
+        () = &mut stop => PipeEnd::Signal,
     };
-    if matches!(end, End::Client) {
+    if matches!(end, PipeEnd::Client) {
         // Requests from before the client's end are still processed, as without the proxy.
         let _ = pipes.to_judge.send(Work::End).await;
         let _ = judge.await;
@@ -102,11 +102,11 @@ async fn between(
         let _ = pipes.to_server.send(OutputItem::End).await;
         tokio::select! {
             _ = &mut down => {}
-            _ = server.ended() => {}
-            () = &mut stop => end = End::Signal,
+            _ = server.wait_for_exit() => {}
+            () = &mut stop => end = PipeEnd::Signal,
         }
     }
-    if matches!(end, End::Signal) {
+    if matches!(end, PipeEnd::Signal) {
         // Dropping its writer closes its input, also where it does not read.
         writers.server.abort();
     }
@@ -117,23 +117,23 @@ async fn between(
     }
     let code = status.and_then(|status| status.code());
     let how = code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with exit code {code}"));
-    if matches!(end, End::Server) {
-        pipes.proxy.say(&format!("the MCP server {how}"));
+    if matches!(end, PipeEnd::Server) {
+        pipes.proxy.print_line(&format!("the MCP server {how}"));
     }
-    for answer in pipes.proxy.gone(&format!("The MCP server {how}.")) {
+    for answer in pipes.proxy.fail_open_requests(&format!("The MCP server {how}.")) {
         pipes.answer(&answer).await;
     }
     let _ = pipes.to_client.send(OutputItem::End).await;
     if !writers.client.is_finished() {
         let _ = timeout(LAST_WORDS, writers.client).await;
     }
-    pipes.proxy.plane.reported(LAST_WORDS).await;
+    pipes.proxy.plane.wait_for_reports(LAST_WORDS).await;
     let own = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    Ok(if matches!(end, End::Server) { ExitCode::from(own) } else { ExitCode::SUCCESS })
+    Ok(if matches!(end, PipeEnd::Server) { ExitCode::from(own) } else { ExitCode::SUCCESS })
 }
 
 /// Reads the client until its end.
-async fn up(pipes: Arc<Pipes>) {
+async fn forward_client(pipes: Arc<Pipes>) {
     let mut lines = PipeReader::new(stdin(), LINE_BYTES_MAX);
     let mut is_within = false;
     while let Ok(Some(piece)) = lines.next().await {
@@ -180,7 +180,7 @@ impl Pipes {
     }
 
     async fn answer(&self, message: &str) {
-        let _ = self.to_client.send(OutputItem::line(message)).await;
+        let _ = self.to_client.send(OutputItem::from_message(message)).await;
     }
 
     async fn forward(&self, line: Vec<u8>) {
@@ -223,8 +223,9 @@ impl Pipes {
 
     /// Passes a server's line.
     async fn server_says(&self, line: Vec<u8>) {
-        let noted = self.proxy.heard(0, &String::from_utf8_lossy(&line));
-        let _ = self.to_client.send(noted.map_or(OutputItem::Line(line), |noted| OutputItem::line(&noted))).await;
+        let noted = self.proxy.handle_server_message(0, &String::from_utf8_lossy(&line));
+        let _ =
+            self.to_client.send(noted.map_or(OutputItem::Line(line), |noted| OutputItem::from_message(&noted))).await;
     }
 
     /// Judges queued items in order.

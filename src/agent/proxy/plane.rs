@@ -84,7 +84,7 @@ impl ServerConnection {
             ..EvaluateRequest::default()
         };
         loop {
-            let status = match self.gate.clone().evaluate(within(wait + AWAY, message.clone())).await {
+            let status = match self.gate.clone().evaluate(with_timeout(wait + AWAY, message.clone())).await {
                 Ok(answer) => {
                     let verdict = answer.into_inner().verdict;
                     return verdict.ok_or_else(|| VerdictFailure::Refused("the server gave no verdict".to_owned()));
@@ -103,11 +103,11 @@ impl ServerConnection {
 
     /// Reports an outcome in the background.
     pub(super) fn report(self: &Arc<Self>, message: RecordRequest) {
-        self.tell(RecordRequest { caller: Some(self.caller.clone()), ..message }, None);
+        self.send_report(RecordRequest { caller: Some(self.caller.clone()), ..message }, None);
     }
 
     /// Reports a recorded pending call, which is retried longer until its server has accepted it.
-    fn tell(self: &Arc<Self>, message: RecordRequest, asked: Option<PendingCall>) {
+    fn send_report(self: &Arc<Self>, message: RecordRequest, asked: Option<PendingCall>) {
         self.reports.send_modify(|reports| {
             reports.first += 1;
             reports.all += 1;
@@ -145,20 +145,20 @@ impl ServerConnection {
         }
     }
 
-    fn noted(&self, call_id: &str) -> Option<PendingCall> {
+    fn save_pending(&self, call_id: &str) -> Option<PendingCall> {
         self.asked.lock().remove(call_id)
     }
 
     /// Deletes the record of a call that was answered in its server's place.
     pub(super) fn forget(&self, call_id: &str) {
-        if let Some(asked) = self.noted(call_id) {
+        if let Some(asked) = self.save_pending(call_id) {
             asked.forget();
         }
     }
 
     /// Deletes the record of a call before it runs: no proxy cancels it any more. False on a write error.
     pub(super) fn starts(&self, call_id: &str) -> bool {
-        self.noted(call_id).is_none_or(|asked| asked.starts().is_ok())
+        self.save_pending(call_id).is_none_or(|asked| asked.starts().is_ok())
     }
 
     fn cancellation(&self, call_id: &str) -> RecordRequest {
@@ -174,21 +174,21 @@ impl ServerConnection {
     /// Cancels a call that its server never received, in the background, because it may be permitted.
     pub(super) fn give_up(self: &Arc<Self>, call_id: &str) {
         self.note(call_id);
-        self.tell(self.cancellation(call_id), self.noted(call_id));
+        self.send_report(self.cancellation(call_id), self.save_pending(call_id));
     }
 
     /// Cancels the pending calls of killed proxies.
     pub(super) fn take_over(self: &Arc<Self>) {
-        let left = self.folder.as_deref().map(PendingCall::left).unwrap_or_default();
-        left.into_iter().for_each(|(asked, message)| self.tell(message, Some(asked)));
+        let left = self.folder.as_deref().map(PendingCall::take_abandoned).unwrap_or_default();
+        left.into_iter().for_each(|(asked, message)| self.send_report(message, Some(asked)));
     }
 
     async fn send(&self, message: &RecordRequest) -> Result<(), Status> {
-        self.gate.clone().record(within(AWAY, message.clone())).await.map(|_| ())
+        self.gate.clone().record(with_timeout(AWAY, message.clone())).await.map(|_| ())
     }
 
     /// Waits until all reports are stored, at most `limit`.
-    pub(super) async fn reported(&self, limit: Duration) {
+    pub(super) async fn wait_for_reports(&self, limit: Duration) {
         let _ = timeout(limit, self.reports.subscribe().wait_for(|reports| reports.all == 0)).await;
     }
 
@@ -196,7 +196,7 @@ impl ServerConnection {
     pub(super) async fn withdraw(&self, approval_id: String) {
         let reason = "the client called it off".to_owned();
         let message = WithdrawApprovalRequest { approval_id, reason };
-        let mut message = within(AWAY, message);
+        let mut message = with_timeout(AWAY, message);
         // Without authentication the session's name identifies the requester.
         if let Ok(by) = self.caller.session_id.parse() {
             message.metadata_mut().insert(callgate_proto::BY, by);
@@ -206,7 +206,7 @@ impl ServerConnection {
     }
 }
 
-fn within<T>(limit: Duration, message: T) -> Request<T> {
+fn with_timeout<T>(limit: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(limit);
     request

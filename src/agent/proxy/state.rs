@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
-use super::{ProxyOptions, outcomes, plane::ServerConnection, seen::InventoryFile};
+use super::{ProxyOptions, inventories::InventoryFile, outcomes, plane::ServerConnection};
 use crate::mcp::{
     answer,
     call::ToolsCall,
@@ -88,14 +88,14 @@ impl Proxy {
         self.state.lock()
     }
 
-    pub(super) fn say(&self, text: &str) {
-        self.options.say(text);
+    pub(super) fn print_line(&self, text: &str) {
+        self.options.print_line(text);
     }
 
     /// The response to an invalid message that may be a call for another parser.
     pub(super) fn unreadable(&self, problem: &str) -> String {
         let text = format!("callgate refuses this message, which may be a call of a tool: {problem}");
-        self.say(&text);
+        self.print_line(&text);
         answer::unreadable(&text)
     }
 
@@ -104,7 +104,7 @@ impl Proxy {
         match id {
             Some(id) => {
                 let text = format!("callgate cannot judge this call: {problem}. It was not executed.");
-                answer::result(id, &answer::unjudged("invalid_call", &text, false), true)
+                answer::result(id, &answer::render_unjudged("invalid_call", &text, false), true)
             }
             None => self.unreadable(problem),
         }
@@ -137,13 +137,13 @@ impl Proxy {
             return true;
         }
         if let Some(RequestKind::Call(running)) = state.take(key) {
-            self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
+            self.plane.report(outcomes::report_without_response(&running, OutcomeStatus::Cancelled));
         }
         false
     }
 
     /// Handles a server's message: reports outcomes and adds hints. None if unchanged.
-    pub(super) fn heard(&self, client: u64, text: &str) -> Option<String> {
+    pub(super) fn handle_server_message(&self, client: u64, text: &str) -> Option<String> {
         match message::read(text) {
             LineKind::One(message) => {
                 let hint = self.settle(client, &message).filter(|hint| !hint.is_empty())?;
@@ -167,7 +167,7 @@ impl Proxy {
             RequestKind::Call(running) => running,
             RequestKind::List => {
                 drop(state);
-                self.listed(message.member("result")?);
+                self.compare_tool_list(message.member("result")?);
                 return None;
             }
             RequestKind::Other => return None,
@@ -181,54 +181,54 @@ impl Proxy {
     }
 
     /// Compares a tool list with the inventory.
-    fn listed(&self, result: &str) {
-        let mut inventory = self.known();
+    fn compare_tool_list(&self, result: &str) {
+        let mut inventory = self.load_inventory();
         let (drifts, is_news) = inventory.observe(result);
         let server = self.options.server_name.as_deref().unwrap_or_default();
         for drift in drifts {
             let consequence = if self.options.refuse_drift { "calls of it are refused" } else { "it is not approved" };
-            self.say(&format!("the tool {drift}; {consequence} until `callgate mcp approve {server}`"));
+            self.print_line(&format!("the tool {drift}; {consequence} until `callgate mcp approve {server}`"));
         }
         if let (Some(seen), true) = (&self.seen, is_news)
             && let Err(error) = seen.save(&inventory)
         {
-            self.say(&format!("{error:#}"));
+            self.print_line(&format!("{error:#}"));
         }
         self.state().inventory = inventory;
     }
 
     /// The current inventory, reloaded because a person may have approved it.
-    pub(super) fn known(&self) -> Inventory {
+    pub(super) fn load_inventory(&self) -> Inventory {
         let kept = self.seen.as_ref().and_then(|seen| seen.load().ok().flatten());
         kept.unwrap_or_else(|| self.state().inventory.clone())
     }
 
     /// Handles the loss of the server: open calls are unknown. Returns the responses for waiting clients.
-    pub(super) fn gone(&self, why: &str) -> Vec<String> {
+    pub(super) fn fail_open_requests(&self, why: &str) -> Vec<String> {
         let (open, held, tasks) = {
             let mut state = self.state();
             (std::mem::take(&mut state.open), std::mem::take(&mut state.held), std::mem::take(&mut state.tasks))
         };
         for (_, running) in &tasks {
-            self.plane.report(outcomes::ended(running, OutcomeStatus::Unknown));
+            self.plane.report(outcomes::report_without_response(running, OutcomeStatus::Unknown));
         }
         let held = held.iter().map(|(key, off)| {
             off.send_replace(true);
-            answer::gone(&key.id, &format!("{why} The call was not executed."))
+            answer::render_server_lost(&key.id, &format!("{why} The call was not executed."))
         });
-        held.chain(open.into_iter().map(|open| self.lost(open, why))).collect()
+        held.chain(open.into_iter().map(|open| self.lose_request(open, why))).collect()
     }
 
     /// Handles a request that its server never received; returns the client's response.
     pub(super) fn unseen(&self, open: OpenRequest, why: &str) -> String {
-        let RequestKind::Call(running) = open.kind else { return answer::gone(&open.key.id, why) };
-        let cancelled = outcomes::ended(&running, OutcomeStatus::Cancelled);
+        let RequestKind::Call(running) = open.kind else { return answer::render_server_lost(&open.key.id, why) };
+        let cancelled = outcomes::report_without_response(&running, OutcomeStatus::Cancelled);
         self.plane.report(RecordRequest { not_started: true, ..cancelled });
-        answer::gone(&open.key.id, &format!("{why} The call was not executed."))
+        answer::render_server_lost(&open.key.id, &format!("{why} The call was not executed."))
     }
 
     /// Handles a response that was only an HTTP status; returns the client's response.
-    pub(super) fn failed(&self, open: OpenRequest, status: u16) -> String {
+    pub(super) fn fail_request(&self, open: OpenRequest, status: u16) -> String {
         let why = format!("The MCP server answered with the HTTP status {status}.");
         if let RequestKind::Call(running) = &open.kind {
             let outcome = ResponseOutcome::Error { message: why.clone(), code: None };
@@ -236,19 +236,19 @@ impl Proxy {
             report.error.get_or_insert_default().http_status = Some(status.into());
             self.plane.report(report);
         }
-        answer::gone(&open.key.id, &why)
+        answer::render_server_lost(&open.key.id, &why)
     }
 
     /// Handles a lost request, whose outcome is unknown; returns the client's response.
-    pub(super) fn lost(&self, open: OpenRequest, why: &str) -> String {
+    pub(super) fn lose_request(&self, open: OpenRequest, why: &str) -> String {
         let more = match &open.kind {
             RequestKind::Call(running) => {
-                self.plane.report(outcomes::ended(running, OutcomeStatus::Unknown));
+                self.plane.report(outcomes::report_without_response(running, OutcomeStatus::Unknown));
                 " The call may have taken effect: check that before you repeat it."
             }
             RequestKind::List | RequestKind::Other => "",
         };
-        answer::gone(&open.key.id, &format!("{why}{more}"))
+        answer::render_server_lost(&open.key.id, &format!("{why}{more}"))
     }
 }
 

@@ -115,7 +115,7 @@ fn evaluate(bench: &Bench) {
     }
     let request = bench.request(last + 1, 0);
     measure("engine/propose", || request.clone(), |request| bench.policy.propose(request));
-    let change = bench.allowed(&bench.propose(last + 1, 1));
+    let change = bench.allow_call(&bench.propose(last + 1, 1));
     measure(
         "engine/advance",
         || (bench.tree.clone(), change.clone()),
@@ -126,7 +126,7 @@ fn evaluate(bench: &Bench) {
 fn record(bench: &Bench) {
     let proposal = bench.propose(CALLS_MAX + 1, 0);
     let mut tree = bench.tree.clone();
-    let _ = engine::advance(&mut tree, bench.allowed(&proposal));
+    let _ = engine::advance(&mut tree, bench.allow_call(&proposal));
     let report =
         |status| OutcomeReport::new(proposal.request.session.clone(), proposal.request.call_id.clone(), status);
     let rows = (0..6).map(|i| format!(r#"{{"order_id":"A-10{i}","state":"shipped","total_cents":{}}}"#, 1_299 * i));
@@ -270,7 +270,7 @@ impl Bench {
         let mut bench = Self { policy, shared: SharedState::default(), tree, now };
         for i in 0..=CALLS_MAX {
             let proposal = bench.propose(i, i % TOOLS.len());
-            let change = bench.allowed(&proposal);
+            let change = bench.allow_call(&proposal);
             let _ = engine::advance(&mut bench.tree, change);
             bench.now = bench.now.plus_ms(900);
             let (session, call_id) = (proposal.request.session, proposal.request.call_id);
@@ -317,7 +317,7 @@ impl Bench {
         engine::evaluate(&self.policy, &self.tree, &self.shared, proposal, None, self.now).expect("no caller_error")
     }
 
-    fn allowed(&self, proposal: &Proposal) -> Change {
+    fn allow_call(&self, proposal: &Proposal) -> Change {
         match self.judge(proposal) {
             Evaluation::New(verdict, change) if verdict.permit.is_some() => *change,
             other => panic!("{other:?}"),

@@ -127,16 +127,16 @@ fn arguments(writes: bool, place: usize, n: u64, bytes: usize) -> String {
     } else {
         format!(r#"{{"origin":"JFK","destination":"SEA","date":"2024-05-20","page":{n},"sort":"price"}}"#)
     };
-    filled(text, "}", ",\"note\":\"", "\"}", bytes)
+    pad_text(text, "}", ",\"note\":\"", "\"}", bytes)
 }
 
 fn result(place: usize, n: u64, bytes: usize) -> String {
     let text = format!(r#"[{{"flight_number":"HAT{place}-{n}","status":"available","prices":{{"economy":{n}}}}}]"#);
-    filled(text, "}]", ",\"note\":\"", "\"}]", bytes)
+    pad_text(text, "}]", ",\"note\":\"", "\"}]", bytes)
 }
 
 /// `text` padded before its `end` to at least `bytes` bytes.
-fn filled(mut text: String, end: &str, before: &str, after: &str, bytes: usize) -> String {
+fn pad_text(mut text: String, end: &str, before: &str, after: &str, bytes: usize) -> String {
     const WORDS: &str = "a window seat near the front, if there is one left at that price; ";
     if text.len() < bytes {
         text.truncate(text.len() - end.len());

@@ -40,7 +40,7 @@ pub(super) fn policies(cases: &[Case]) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for entrant in cases.iter().flat_map(|case| &case.entrants) {
         let line = match &entrant.which {
-            ServerKind::Own { policy, .. } => format!("{} is judged by {}", entrant.name, policy.described()),
+            ServerKind::Own { policy, .. } => format!("{} is judged by {}", entrant.name, policy.describe()),
             ServerKind::Running { .. } => format!("{} is judged by its own policy", entrant.name),
             ServerKind::Yardstick(..) => continue,
         };
@@ -102,10 +102,10 @@ impl<'a> Bench<'a> {
             None if mix.writes + mix.duplicates > 0.0 => PolicyPreset::Declared { read: mix.duplicates > 0.0 },
             None => PolicyPreset::Default,
         };
-        self.own(&self.program, policy, 0)
+        self.own_server(&self.program, policy, 0)
     }
 
-    fn own(&self, program: &Path, policy: PolicyPreset, stored: u64) -> ServerKind {
+    fn own_server(&self, program: &Path, policy: PolicyPreset, stored: u64) -> ServerKind {
         let database_url = self.args.database_url.clone();
         let unix = self.args.transport == Transport::Unix;
         let (tenants, encrypted) = (self.tenants(), self.args.encrypted);
@@ -138,7 +138,7 @@ impl<'a> Bench<'a> {
             return self.grown(title, &load, calls);
         }
         if let Some(stored) = self.args.stored {
-            return self.stored(title, &load, stored);
+            return self.stored_case(title, &load, stored);
         }
         if !self.args.telemetry.is_empty() {
             return self.telemetry(title, &load);
@@ -149,7 +149,7 @@ impl<'a> Bench<'a> {
             entrants.push(self.entrant("in the clear", which.clone().in_the_clear(), load.clone()));
         }
         if let (Some(program), ServerKind::Own { policy, .. }) = (&self.args.against, which) {
-            entrants.push(self.entrant("against", self.own(program, policy, 0), load.clone()));
+            entrants.push(self.entrant("against", self.own_server(program, policy, 0), load.clone()));
         }
         let sizes = (load.mix.argument_bytes, load.mix.result_bytes);
         let load = LoadShape { transport: Transport::Unary, tenants: 0, ..load };
@@ -170,16 +170,16 @@ impl<'a> Bench<'a> {
         Case { title, entrants, rate: self.args.rate, held: Baseline::EachToLast }
     }
 
-    fn stored(&self, title: String, load: &LoadShape, stored: u64) -> Case {
+    fn stored_case(&self, title: String, load: &LoadShape, stored: u64) -> Case {
         let entrants = [("many stored", stored), ("few stored", FEW_STORED)].map(|(name, stored)| {
-            self.entrant(name, self.own(&self.program, PolicyPreset::Default, stored), load.clone())
+            self.entrant(name, self.own_server(&self.program, PolicyPreset::Default, stored), load.clone())
         });
         let title = format!("{title}, {stored} calls stored against {FEW_STORED}");
         Case { title, entrants: entrants.to_vec(), rate: self.args.rate, held: Baseline::FirstToEach }
     }
 
     fn grown(&self, title: String, load: &LoadShape, calls: u32) -> Case {
-        let which = self.own(&self.program, PolicyPreset::Long, 0);
+        let which = self.own_server(&self.program, PolicyPreset::Long, 0);
         let of = |sessions: usize, grown| LoadShape { sessions, grown, calls_per_session: None, ..load.clone() };
         let entrants = vec![
             self.entrant("long sessions", which.clone(), of(GROWN_SESSIONS, calls)),
@@ -243,7 +243,7 @@ impl PolicyPreset {
         })
     }
 
-    fn described(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Default => "the default policy".to_owned(),
             Self::Declared { read: false } => format!("the default policy, which declares {WRITE} a write"),

@@ -39,7 +39,7 @@ impl Process {
         variables: &[(&str, String)],
         log: PathBuf,
     ) -> anyhow::Result<Self> {
-        let mut command = tied(program).await;
+        let mut command = command_tied_to_parent(program).await;
         clean(command.args(args)).envs(variables.iter().map(|(name, value)| (*name, value)));
         // Ctrl-C in a terminal goes to the whole foreground group; the bench decides when its servers stop.
         command.process_group(0).kill_on_drop(true);
@@ -96,7 +96,7 @@ pub(super) fn clean(command: &mut Command) -> &mut Command {
 }
 
 /// The program, tied to this process's life.
-async fn tied(program: &Path) -> Command {
+async fn command_tied_to_parent(program: &Path) -> Command {
     const TIE: [&str; 3] = ["--pdeathsig", "TERM", "--"];
     let tried = Command::new("setpriv").args(TIE).arg("true").stderr(Stdio::null()).status().await;
     if !tried.is_ok_and(|status| status.success()) {

@@ -132,7 +132,7 @@ impl Service<http::Request<Body>> for Collector {
             }
             let mut answer = http::Response::new(Body::empty());
             *answer.status_mut() = match SIGNALS.iter().position(|(_, http)| *http == path) {
-                Some(signal) => posted(&collector, signal, request.into_body()).await,
+                Some(signal) => post_signal(&collector, signal, request.into_body()).await,
                 None => http::StatusCode::NOT_FOUND,
             };
             Ok(answer)
@@ -140,7 +140,7 @@ impl Service<http::Request<Body>> for Collector {
     }
 }
 
-async fn posted(collector: &Collector, signal: usize, body: Body) -> http::StatusCode {
+async fn post_signal(collector: &Collector, signal: usize, body: Body) -> http::StatusCode {
     let Ok(body) = body.collect().await else { return http::StatusCode::BAD_REQUEST };
     match Export::decode(body.to_bytes()) {
         Ok(sent) => {

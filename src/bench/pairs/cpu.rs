@@ -24,7 +24,7 @@ pub(super) fn is_known() -> bool {
 }
 
 /// Of the process `pid`, while it exists.
-pub(super) fn used(pid: u32) -> Option<CpuUsage> {
+pub(super) fn read_cpu_usage(pid: u32) -> Option<CpuUsage> {
     read(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     agent::Agent,
-    link::{ServerTarget, SharedConnection, named, pause},
+    link::{ServerTarget, SharedConnection, pause, refusal_key},
     load::LoadShape,
     tally::Tally,
 };
@@ -187,7 +187,7 @@ async fn pair(round: &Round, connection: usize, link: &mut SharedConnection, age
     };
     let call = agent.call(&round.load);
     let failed = async |status: tonic::Status, method: &str| {
-        note(&|tally| tally.refused(format!("{method} {}", named(&status))));
+        note(&|tally| tally.count_refusal(format!("{method} {}", refusal_key(&status))));
         sleep(pause(&status)).await;
     };
     let verdict = match link.evaluate(call.question).await {
@@ -199,7 +199,7 @@ async fn pair(round: &Round, connection: usize, link: &mut SharedConnection, age
         let what = format!("{} {}", verdict.decision().as_str_name().trim_start_matches("DECISION_"), verdict.reason);
         return note(&|tally| {
             tally.evaluate.note(judged - intended);
-            tally.refused(what.clone());
+            tally.count_refusal(what.clone());
         });
     }
     if let Err(status) = link.record(call.report).await {

@@ -95,7 +95,7 @@ impl SharedConnection {
 }
 
 /// Key of a refusal in the counts.
-pub(super) fn named(status: &Status) -> String {
+pub(super) fn refusal_key(status: &Status) -> String {
     let code = format!("{:?}", status.code());
     reason(status).map_or(code.clone(), |reason| format!("{code} {reason}"))
 }

@@ -53,7 +53,7 @@ impl LoadShape {
     }
 
     /// In words.
-    pub(super) fn described(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let mut text = format!("{} x {} in flight", self.connections, self.in_flight);
         if let Some(rate) = self.rate {
             text = format!("{rate:.0} pairs/s intended, by at most {text}");

@@ -220,7 +220,7 @@ async fn measure(args: &BenchArgs, servers: &mut Servers) -> anyhow::Result<()> 
             written.push(json!(outcome));
         }
     }
-    for line in said(servers, &cases) {
+    for line in list_problems(servers, &cases) {
         outln!("{line}");
     }
     if let Some(path) = &args.json {
@@ -231,7 +231,7 @@ async fn measure(args: &BenchArgs, servers: &mut Servers) -> anyhow::Result<()> 
 }
 
 /// Policies of the cases, and problems in the servers' logs.
-fn said(servers: &Servers, cases: &[run::Case]) -> Vec<String> {
+fn list_problems(servers: &Servers, cases: &[run::Case]) -> Vec<String> {
     let mut lines = cases::policies(cases);
     for (name, (count, first)) in logs(servers) {
         lines.push(format!("log of {name}: {count} warnings and errors"));
@@ -241,6 +241,6 @@ fn said(servers: &Servers, cases: &[run::Case]) -> Vec<String> {
 }
 
 fn logs(servers: &Servers) -> Vec<(String, (usize, Vec<String>))> {
-    let of = |server: &server::BenchServer| Some((server.which.described(), server.trouble()?));
-    servers.all().iter().filter_map(of).collect()
+    let of = |server: &server::BenchServer| Some((server.which.describe(), server.trouble()?));
+    servers.servers().iter().filter_map(of).collect()
 }

@@ -62,7 +62,7 @@ impl Probe {
         Ok(())
     }
 
-    pub(super) async fn look(&mut self) -> anyhow::Result<ProbeSums> {
+    pub(super) async fn read_sums(&mut self) -> anyhow::Result<ProbeSums> {
         let mut look = ProbeSums::default();
         if let Some(database) = &mut self.database {
             let wal: i64 = sqlx::query_scalar(LSN).fetch_one(&mut database.conn).await.context("the WAL's position")?;
@@ -74,11 +74,11 @@ impl Probe {
         if !cpu::is_known() {
             return Ok(look);
         }
-        let mut cpu = Micros::from([("client", cpu::used(std::process::id()).map_or(0, |used| used.own))]);
-        if let Some(used) = self.server.and_then(cpu::used) {
+        let mut cpu = Micros::from([("client", cpu::read_cpu_usage(std::process::id()).map_or(0, |used| used.own))]);
+        if let Some(used) = self.server.and_then(cpu::read_cpu_usage) {
             cpu.insert("server", used.own);
         }
-        if let Some(used) = self.collector.as_ref().and_then(|(pid, _)| cpu::used(*pid)) {
+        if let Some(used) = self.collector.as_ref().and_then(|(pid, _)| cpu::read_cpu_usage(*pid)) {
             cpu.insert("collector", used.own);
         }
         if let Some(database) = self.database.as_mut().filter(|database| database.is_local) {
@@ -104,13 +104,13 @@ impl Database {
         let mut postmaster = None;
         for row in processes {
             let (pid, backend, name): (i32, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            let Some(used) = u32::try_from(pid).ok().and_then(cpu::used) else { continue };
+            let Some(used) = u32::try_from(pid).ok().and_then(cpu::read_cpu_usage) else { continue };
             postmaster = Some(used.parent);
             if name != NAME {
-                *cpu.entry(kind(&backend, &name)).or_default() += used.own;
+                *cpu.entry(query_kind(&backend, &name)).or_default() += used.own;
             }
         }
-        if let Some(used) = postmaster.and_then(cpu::used) {
+        if let Some(used) = postmaster.and_then(cpu::read_cpu_usage) {
             cpu.insert("postmaster", used.own);
             cpu.insert("ended", used.ended);
         }
@@ -118,7 +118,7 @@ impl Database {
     }
 }
 
-fn kind(backend: &str, name: &str) -> &'static str {
+fn query_kind(backend: &str, name: &str) -> &'static str {
     match (backend, name) {
         ("client backend", name) if name.starts_with("callgate writer") => "writer",
         ("client backend", name) if name.starts_with("callgate ") => "readers",

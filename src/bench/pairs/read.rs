@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_told_with_an_example() {
+    fn invalid_amount_is_reported_with_an_example() {
         for (error, part) in [
             (time("8 days").unwrap_err(), "8s"),
             (time("0s").unwrap_err(), "longer"),

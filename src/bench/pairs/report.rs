@@ -23,7 +23,7 @@ pub(super) fn table(outcome: &CaseOutcome) -> String {
     let loads = if one_load { &outcome.entrants[..1] } else { &outcome.entrants[..] };
     for entrant in loads {
         let name = if one_load { String::new() } else { format!("{}: ", entrant.name) };
-        let _ = writeln!(text, "{name}{}", entrant.load.described());
+        let _ = writeln!(text, "{name}{}", entrant.load.describe());
     }
     let _ = writeln!(text, "medians of {rounds} rounds of {seconds} s, in turns");
     let width = outcome.entrants.iter().map(|entrant| entrant.name.len()).max().unwrap_or_default().max(10);
@@ -145,7 +145,7 @@ fn more(entrant: &EntrantRounds) -> String {
         let kinds: Vec<String> = kinds.iter().map(|(kind, micros)| format!("{kind} {micros:.1}")).collect();
         let _ = writeln!(text, "{}'s Postgres, us a pair: {}", entrant.name, kinds.join(", "));
     }
-    text += &told(entrant);
+    text += &describe_telemetry(entrant);
     let mut refused = std::collections::BTreeMap::<&str, u64>::new();
     for (what, count) in entrant.rounds.iter().flat_map(|round| &round.refused) {
         *refused.entry(what).or_default() += count;
@@ -163,7 +163,7 @@ fn more(entrant: &EntrantRounds) -> String {
 }
 
 /// Telemetry received by a server's collector, and its cost.
-fn told(entrant: &EntrantRounds) -> String {
+fn describe_telemetry(entrant: &EntrantRounds) -> String {
     let of = |kind: &str| {
         let of = |round: &RoundFigures| round.told_per_pair.as_ref()?.get(kind).copied();
         let known: Vec<f64> = entrant.rounds.iter().filter_map(of).collect();

@@ -103,7 +103,7 @@ impl Case {
     pub(super) async fn run(&self, servers: &mut Servers, plan: RoundPlan) -> anyhow::Result<CaseOutcome> {
         let mut seats = self.start(servers).await?;
         if let Some(rate) = self.rate {
-            let rate = Self::intended(rate, servers, &mut seats[0], plan).await?;
+            let rate = Self::intended_rate(rate, servers, &mut seats[0], plan).await?;
             seats.iter_mut().filter_map(|(_, crew)| crew.as_mut()).for_each(|crew| crew.keep_to(rate));
         }
         let count = self.entrants.len();
@@ -125,7 +125,7 @@ impl Case {
     }
 
     /// Intended pairs per second; a share refers to the current peak of a closed loop.
-    pub(super) async fn intended(
+    pub(super) async fn intended_rate(
         rate: OfferedRate,
         servers: &mut Servers,
         seat: &mut ServerAgents,
@@ -189,14 +189,14 @@ pub(super) async fn window(
     running: &RunningRound,
     length: Duration,
 ) -> anyhow::Result<RoundFigures> {
-    let before = servers.get(n).probe.look().await?;
+    let before = servers.get(n).probe.read_sums().await?;
     running.take();
     servers.disk().take();
     let began = Instant::now();
     sleep(length).await;
     let (tally, seconds) = (running.take(), began.elapsed().as_secs_f64());
     let disk = servers.disk().take();
-    let spent = servers.get(n).probe.look().await?.since(&before);
+    let spent = servers.get(n).probe.read_sums().await?.since(&before);
     Ok(RoundFigures::of(tally, seconds, spent, disk))
 }
 

@@ -81,7 +81,7 @@ impl ServerKind {
     }
 
     /// In words.
-    pub(super) fn described(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::Running { url, .. } => url.clone(),
             Self::Own { program, policy, stored, encrypted, telling, .. } => match (policy, stored, telling) {
@@ -147,7 +147,7 @@ impl Servers {
         &self.disk
     }
 
-    pub(super) fn all(&self) -> &[BenchServer] {
+    pub(super) fn servers(&self) -> &[BenchServer] {
         &self.running
     }
 

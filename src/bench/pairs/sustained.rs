@@ -36,7 +36,7 @@ pub(super) async fn run(
     let alone = Case { entrants: vec![first.clone()], ..case.clone() };
     let mut seats = alone.start(servers).await?;
     let rate = match case.rate {
-        Some(rate) => Some(Case::intended(rate, servers, &mut seats[0], plan).await?),
+        Some(rate) => Some(Case::intended_rate(rate, servers, &mut seats[0], plan).await?),
         None => None,
     };
     let (n, crew) = seats.pop().context("no server to measure")?;
@@ -45,7 +45,7 @@ pub(super) async fn run(
         crew.keep_to(rate);
     }
     let load = crew.load();
-    outln!("\n{}, {}\n{}", case.title, first.name, load.described());
+    outln!("\n{}, {}\n{}", case.title, first.name, load.describe());
     outln!(
         "minute  pairs/s  Evaluate p50  p99 ms   pair p50    p99 ms   server  Postgres us a pair   WAL B a pair  \
          disk sync p99 ms, max"
@@ -55,7 +55,7 @@ pub(super) async fn run(
     while !left.is_zero() {
         let length = left.min(MINUTE);
         let minute = window(servers, n, &running, length).await?;
-        outln!("{}", line(minutes.len() + 1, &minute));
+        outln!("{}", render_minute(minutes.len() + 1, &minute));
         minutes.push(minute);
         left -= length;
     }
@@ -71,7 +71,7 @@ pub(super) async fn run(
     Ok(SustainedResult { title: case.title.clone(), entrant: first.name, load, minutes, p99_last_to_first })
 }
 
-fn line(n: usize, minute: &RoundFigures) -> String {
+fn render_minute(n: usize, minute: &RoundFigures) -> String {
     let ms = |micros: u64| micros as f64 / 1_000.0;
     let known = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
     let mut text = format!(

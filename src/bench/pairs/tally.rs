@@ -31,7 +31,7 @@ pub(super) struct Percentiles {
 }
 
 impl Tally {
-    pub(super) fn refused(&mut self, what: String) {
+    pub(super) fn count_refusal(&mut self, what: String) {
         *self.refused.entry(what).or_default() += 1;
     }
 

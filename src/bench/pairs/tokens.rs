@@ -24,11 +24,11 @@ pub(super) async fn make(
     let names = self::tenants(tenants);
     // Before the first token: authentication is off.
     for name in &names[1..] {
-        said(program, &["tenants", "create", name, "--server", server], &[]).await?;
+        run_command(program, &["tenants", "create", name, "--server", server], &[]).await?;
     }
     let token = async |role: &str, tenant: &str| {
         let args = ["tokens", "create", role, "--role", role, "--tenant", tenant];
-        said(program, &args, &[("CALLGATE_ADMIN_DATABASE_URL", database)]).await
+        run_command(program, &args, &[("CALLGATE_ADMIN_DATABASE_URL", database)]).await
     };
     let mut tokens = Vec::with_capacity(tenants);
     for (n, name) in names.iter().enumerate() {
@@ -38,7 +38,7 @@ pub(super) async fn make(
             if let Some(policy) = policy.filter(|_| n > 0) {
                 let file = policy.to_str().context("a path that is no text")?;
                 let args = ["policy", "apply", file, "--server", server];
-                said(program, &args, &[("CALLGATE_TOKEN", admin.trim())]).await?;
+                run_command(program, &args, &[("CALLGATE_TOKEN", admin.trim())]).await?;
             }
         }
         tokens.push(Bearer::of(&token("agent", name).await?)?);
@@ -47,7 +47,7 @@ pub(super) async fn make(
 }
 
 /// Output of a command; secrets are passed by environment.
-async fn said(program: &Path, args: &[&str], secrets: &[(&str, &str)]) -> anyhow::Result<String> {
+async fn run_command(program: &Path, args: &[&str], secrets: &[(&str, &str)]) -> anyhow::Result<String> {
     let mut command = Command::new(program);
     clean(command.args(args)).envs(secrets.iter().copied()).kill_on_drop(true);
     let output = command.output().await.with_context(|| format!("{} cannot be run", program.display()))?;

@@ -117,7 +117,7 @@ impl GateService for Service {
     async fn evaluate(&self, request: Request<EvaluateRequest>) -> Result<Response<EvaluateResponse>, Status> {
         let question = request.into_inner();
         if let Some(calls) = &self.calls {
-            calls.evaluate(&question).await.map_err(failed)?;
+            calls.evaluate(&question).await.map_err(to_status)?;
         }
         Ok(Response::new(self.answers.evaluate.clone()))
     }
@@ -132,7 +132,7 @@ impl GateService for Service {
     async fn record(&self, request: Request<RecordRequest>) -> Result<Response<RecordResponse>, Status> {
         let report = request.into_inner();
         if let Some(calls) = &self.calls {
-            calls.record(&report).await.map_err(failed)?;
+            calls.record(&report).await.map_err(to_status)?;
         }
         Ok(Response::new(self.answers.record.clone()))
     }
@@ -158,6 +158,6 @@ impl GateService for Service {
     }
 }
 
-fn failed(error: sqlx::Error) -> Status {
+fn to_status(error: sqlx::Error) -> Status {
     Status::internal(error.to_string())
 }

@@ -27,7 +27,7 @@ pub(crate) struct RunCounts {
 
 impl RunCounts {
     /// `best` is the value of the best wait; `retry` is the decision, and whether it is exploratory.
-    pub(crate) fn decided(&mut self, best: f64, retry: Option<bool>) {
+    pub(crate) fn count_decision(&mut self, best: f64, retry: Option<bool>) {
         let count = |is: bool| f64::from(u8::from(is));
         self.decisions += 1.0;
         self.missed += count(retry.is_none() && best > 0.0);
@@ -35,7 +35,7 @@ impl RunCounts {
         self.probes += count(retry == Some(true));
     }
 
-    pub(crate) fn retried(&mut self, ok: bool, wait_ms: u64, worth: f64) {
+    pub(crate) fn count_retry(&mut self, ok: bool, wait_ms: u64, worth: f64) {
         self.utility += worth;
         self.retries += 1.0;
         *(if ok { &mut self.recovered } else { &mut self.wasted }) += 1.0;
@@ -43,7 +43,7 @@ impl RunCounts {
     }
 
     /// The mean of several runs.
-    pub(crate) fn mean(runs: &[Self]) -> Self {
+    pub(crate) fn mean_of(runs: &[Self]) -> Self {
         let n = runs.len().max(1) as f64;
         let of = |field: fn(&Self) -> f64| runs.iter().map(field).sum::<f64>() / n;
         Self {
@@ -65,19 +65,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_decided_is_held_against_what_could_be() {
+    fn decisions_are_compared_with_the_best_ones() {
         let mut account = RunCounts::default();
-        account.decided(0.5, None);
-        account.decided(-0.1, None);
-        account.decided(0.5, Some(false));
-        account.decided(-0.1, Some(true));
-        account.retried(true, 4_000, 0.85);
-        account.retried(false, 1_000, -0.15);
+        account.count_decision(0.5, None);
+        account.count_decision(-0.1, None);
+        account.count_decision(0.5, Some(false));
+        account.count_decision(-0.1, Some(true));
+        account.count_retry(true, 4_000, 0.85);
+        account.count_retry(false, 1_000, -0.15);
         let RunCounts { decisions, missed, futile, probes, retries, wasted, recovered, waited_s, utility } = account;
         assert_eq!([decisions, missed, futile, probes], [4.0, 1.0, 1.0, 1.0]);
         assert_eq!([retries, wasted, recovered, waited_s], [2.0, 1.0, 1.0, 5.0]);
         assert!((utility - 0.7).abs() < 1e-12);
-        let mean = RunCounts::mean(&[account, RunCounts::default()]);
+        let mean = RunCounts::mean_of(&[account, RunCounts::default()]);
         assert_eq!([mean.decisions, mean.waited_s], [2.0, 2.5]);
     }
 }

@@ -23,22 +23,24 @@ const GRID: &str = "#dddddd";
 pub(crate) fn draw(report: &SimulationReport) -> String {
     let mut svg = Svg(String::new());
     let view = format!("width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\"");
-    svg.line(&format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {view} font-family=\"sans-serif\" font-size=\"13\">"));
-    svg.line(&format!("<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>"));
+    svg.push_line(&format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" {view} font-family=\"sans-serif\" font-size=\"13\">"
+    ));
+    svg.push_line(&format!("<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>"));
     if let Some(rows) = &report.predict {
         calibration(&mut svg, rows);
     }
     if let Some(rows) = &report.closed {
         utility(&mut svg, rows);
     }
-    svg.line("</svg>");
+    svg.push_line("</svg>");
     svg.0
 }
 
 struct Svg(String);
 
 impl Svg {
-    fn line(&mut self, text: &str) {
+    fn push_line(&mut self, text: &str) {
         self.0.push_str(text);
         self.0.push('\n');
     }
@@ -46,16 +48,18 @@ impl Svg {
     /// `anchor` aligns the text at `x`: `start`, `middle` or `end`.
     fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
         let text = text.replace('&', "&amp;").replace('<', "&lt;");
-        self.line(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{INK}\">{text}</text>"));
+        self.push_line(&format!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{INK}\">{text}</text>"
+        ));
     }
 
     fn stroke(&mut self, from: (f64, f64), to: (f64, f64), style: &str) {
         let ends = format!("x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"", from.0, from.1, to.0, to.1);
-        self.line(&format!("<line {ends} {style}/>"));
+        self.push_line(&format!("<line {ends} {style}/>"));
     }
 
     fn title(&mut self, x: f64, text: &str) {
-        self.line(&format!("<text x=\"{x:.1}\" y=\"36\" font-size=\"16\" fill=\"{INK}\">{text}</text>"));
+        self.push_line(&format!("<text x=\"{x:.1}\" y=\"36\" font-size=\"16\" fill=\"{INK}\">{text}</text>"));
     }
 }
 
@@ -80,17 +84,17 @@ fn calibration(svg: &mut Svg, rows: &[predict::ForecasterRow]) {
             let _ = write!(path, "{x:.1},{y:.1} ");
         }
         let path = path.trim_end();
-        svg.line(&format!("<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
+        svg.push_line(&format!("<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
         for ForecastBin { predicted, observed, n } in parts() {
             let (x, y) = at(*predicted, *observed);
             // The area shows the number of retries.
             let radius = 2.0 + 9.0 * (*n as f64 / row.score.n.max(1) as f64).sqrt();
             let circle = format!("cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{colour}\"");
-            svg.line(&format!("<circle {circle} fill-opacity=\"0.7\"/>"));
+            svg.push_line(&format!("<circle {circle} fill-opacity=\"0.7\"/>"));
         }
         let y = TOP + SIDE - 88.0 + 22.0 * f64::from(i);
         let x = LEFT + SIDE + 20.0;
-        svg.line(&format!("<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>", y - 10.0));
+        svg.push_line(&format!("<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>", y - 10.0));
         svg.text(x + 17.0, y, "start", row.forecaster);
     }
 }
@@ -103,7 +107,7 @@ fn utility(svg: &mut Svg, rows: &[closed::PolicyRow]) {
         let colour = if row.policy.contains("flag") { COLOURS[0] } else { COLOURS[3] };
         svg.text(BARS_LEFT, y, "start", row.policy);
         let bar = format!("x=\"{BARS_LEFT}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"{BAR}\"", y + 6.0);
-        svg.line(&format!("<rect {bar} fill=\"{colour}\" fill-opacity=\"0.85\"/>"));
+        svg.push_line(&format!("<rect {bar} fill=\"{colour}\" fill-opacity=\"0.85\"/>"));
         svg.text(BARS_LEFT + length + 8.0, y + 24.0, "start", &format!("{:.0} %", row.of_oracle * 100.0));
     }
 }

@@ -54,9 +54,9 @@ pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Ve
             runs.push(fleet::run(&environment, *seed, &mut (contender.policy)(), progress));
         }
     }
-    let best = RunCounts::mean(&runs[0]).utility;
+    let best = RunCounts::mean_of(&runs[0]).utility;
     let row = |(contender, runs): (&Contender, &Vec<RunCounts>)| {
-        let account = RunCounts::mean(runs);
+        let account = RunCounts::mean_of(runs);
         let of_oracle = if best > 0.0 { account.utility / best } else { 0.0 };
         PolicyRow { policy: contender.name, of_oracle, account }
     };

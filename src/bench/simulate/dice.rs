@@ -31,13 +31,13 @@ impl Dice {
     }
 
     /// Uniform in [low, high).
-    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+    pub(crate) fn draw_between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.share()
     }
 
     /// Log-uniform in [low, high).
     pub(crate) fn log_between(&mut self, low: f64, high: f64) -> f64 {
-        self.between(low.ln(), high.ln()).exp()
+        self.draw_between(low.ln(), high.ln()).exp()
     }
 
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
@@ -97,7 +97,7 @@ impl Dice {
     }
 
     /// An index of `weights`, by weight.
-    pub(crate) fn weighted(&mut self, weights: &[f64]) -> usize {
+    pub(crate) fn draw_weighted(&mut self, weights: &[f64]) -> usize {
         let mut left = self.share() * weights.iter().sum::<f64>();
         let hit = weights.iter().position(|weight| {
             left -= weight;
@@ -111,7 +111,7 @@ impl Dice {
 mod tests {
     use super::*;
 
-    fn mean(mut draw: impl FnMut(&mut Dice) -> f64) -> f64 {
+    fn mean_of_draws(mut draw: impl FnMut(&mut Dice) -> f64) -> f64 {
         let mut dice = Dice::new(7, 0);
         (0..20_000).map(|_| draw(&mut dice)).sum::<f64>() / 20_000.0
     }
@@ -122,14 +122,14 @@ mod tests {
 
     #[test]
     fn distributions_have_their_means() {
-        assert_near(mean(|dice| dice.between(2.0, 4.0)), 3.0);
-        assert_near(mean(|dice| dice.exponential(8.0)), 8.0);
-        assert_near(mean(|dice| f64::from(dice.geometric(0.12))), 1.0 / 0.12);
-        assert_near(mean(|dice| dice.normal().powi(2)), 1.0);
-        assert_near(mean(|dice| dice.beta(1.2, 2.0)), 1.2 / 3.2);
-        assert_near(mean(|dice| dice.log_between(3.0, 900.0).ln()), (3.0_f64.ln() + 900.0_f64.ln()) / 2.0);
-        assert_near(mean(|dice| dice.weighted(&[1.0, 0.0, 3.0]) as f64), 1.5);
-        assert_near(mean(|dice| f64::from(u8::from(dice.is(0.3)))), 0.3);
+        assert_near(mean_of_draws(|dice| dice.draw_between(2.0, 4.0)), 3.0);
+        assert_near(mean_of_draws(|dice| dice.exponential(8.0)), 8.0);
+        assert_near(mean_of_draws(|dice| f64::from(dice.geometric(0.12))), 1.0 / 0.12);
+        assert_near(mean_of_draws(|dice| dice.normal().powi(2)), 1.0);
+        assert_near(mean_of_draws(|dice| dice.beta(1.2, 2.0)), 1.2 / 3.2);
+        assert_near(mean_of_draws(|dice| dice.log_between(3.0, 900.0).ln()), (3.0_f64.ln() + 900.0_f64.ln()) / 2.0);
+        assert_near(mean_of_draws(|dice| dice.draw_weighted(&[1.0, 0.0, 3.0]) as f64), 1.5);
+        assert_near(mean_of_draws(|dice| f64::from(u8::from(dice.is(0.3)))), 0.3);
     }
 
     #[test]

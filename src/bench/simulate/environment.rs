@@ -157,7 +157,7 @@ impl SimulatedFleet {
             return Some(SimulatedFault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 });
         }
         if dice.is(tool.limit_rate) {
-            return Some(tool.limited(at, dice));
+            return Some(tool.rate_limit_fault(at, dice));
         }
         let mut left = dice.share();
         let hit = tool.rates.iter().position(|rate| {
@@ -183,10 +183,10 @@ impl Tool {
             outages: Vec::new(),
             limit_rate: dice.log_between(0.002, 0.03),
             limit_window_s: dice.one_of(&[2.0, 10.0, 60.0, 60.0, HOUR_S]),
-            quota_share: dice.between(0.0, 0.5),
+            quota_share: dice.draw_between(0.0, 0.5),
             rates: RATES.map(|rate| rate * (dice.normal() * RATES_SPREAD).exp()),
             fails_again: DriftingValue::steady(dice.beta(1.2, 2.0)),
-            appears: if dice.is(0.25) { dice.between(0.5, 0.95) } else { 0.02 },
+            appears: if dice.is(0.25) { dice.draw_between(0.5, 0.95) } else { 0.02 },
             appears_mean_s: dice.log_between(1.0, 20.0),
             lock_mean_s: dice.log_between(1.0, 60.0),
             refreshes: DriftingValue::steady(0.0),
@@ -215,7 +215,7 @@ impl Tool {
         (at < end).then_some(end)
     }
 
-    fn limited(&self, at: f64, dice: &mut Dice) -> SimulatedFault {
+    fn rate_limit_fault(&self, at: f64, dice: &mut Dice) -> SimulatedFault {
         let kind = FailureKind::RateLimited;
         if dice.is(self.quota_share) {
             return SimulatedFault { kind, mends_at: at + dice.exponential(2.0 * HOUR_S), chance: 0.95 };
@@ -284,7 +284,7 @@ mod tests {
         let fleet = SimulatedFleet::new(4, SETTING);
         let tool = fleet.tools.iter().find(|tool| tool.quota_share < 0.4).expect("one is hardly limited by quotas");
         let dice = &mut Dice::new(4, 1);
-        let faults: Vec<SimulatedFault> = (0..50).map(|_| tool.limited(1_234.5, dice)).collect();
+        let faults: Vec<SimulatedFault> = (0..50).map(|_| tool.rate_limit_fault(1_234.5, dice)).collect();
         let windows: Vec<f64> = faults.iter().filter(|fault| fault.chance < 0.92).map(|fault| fault.mends_at).collect();
         assert!(windows.len() > 20);
         for end in windows {

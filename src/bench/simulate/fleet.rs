@@ -60,7 +60,7 @@ pub(crate) fn run(
     let starts = &mut Dice::new(seed, 1);
     let sessions = u64::from(setting.days) * u64::from(setting.sessions_per_day);
     for session in 0..sessions {
-        let at = starts.between(0.0, setting.span_s());
+        let at = starts.draw_between(0.0, setting.span_s());
         fleet.queue.push(at, Event::Call(Session::new(environment, at, Dice::new(seed, session + 2))));
     }
     let mut day = 0.0;
@@ -140,7 +140,7 @@ impl Session {
         Box::new(Self {
             began_at: at,
             calls_left: 1 + dice.geometric(SESSION_ENDS),
-            tools: std::array::from_fn(|_| dice.weighted(&popularity)),
+            tools: std::array::from_fn(|_| dice.draw_weighted(&popularity)),
             bad_credentials: dice.is(BAD_CREDENTIALS),
             last_tool: None,
             same_tool_run: 0,
@@ -151,7 +151,7 @@ impl Session {
         })
     }
 
-    fn failed(&mut self, tool: usize, kind: FailureKind) {
+    fn observe_failure(&mut self, tool: usize, kind: FailureKind) {
         *self.errors.entry((tool, kind)).or_default() += 1;
         if kind == FailureKind::RateLimited {
             *self.rate_limit_runs.entry(tool).or_default() += 1;
@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    fn succeeded(&mut self, tool: usize) {
+    fn observe_success(&mut self, tool: usize) {
         self.previous_ok = true;
         self.rate_limit_runs.remove(&tool);
     }
@@ -176,10 +176,10 @@ impl Fleet<'_> {
         session.calls_left -= 1;
         session.same_tool_run = if session.last_tool == Some(tool) { session.same_tool_run + 1 } else { 1 };
         session.last_tool = Some(tool);
-        self.health[tool].called(&self.allowance, stamp(at));
+        self.health[tool].record_call(&self.allowance, stamp(at));
         let Some(fault) = fault else {
-            self.health[tool].reported(&seen(at, None, None), &self.allowance);
-            session.succeeded(tool);
+            self.health[tool].record_report(&to_observation(at, None, None), &self.allowance);
+            session.observe_success(tool);
             return self.think(next_at, session);
         };
         let chain = Chain { session, tool, fault, attempt: 1, dice: Dice::new(retries, 0) };
@@ -197,10 +197,10 @@ impl Fleet<'_> {
     fn fail(&mut self, at: f64, mut chain: Box<Chain>, probe_of: Option<FailureKind>) {
         let SimulatedFault { kind, mends_at, chance } = chain.fault;
         let (tool, attempt) = (chain.tool, chain.attempt);
-        chain.session.failed(tool, kind);
-        let seen = seen(at, Some(kind), probe_of);
+        chain.session.observe_failure(tool, kind);
+        let seen = to_observation(at, Some(kind), probe_of);
         let mut health = self.health[tool].clone();
-        health.reported(&seen, &self.allowance);
+        health.record_report(&seen, &self.allowance);
         let session = &chain.session;
         let failed = SimulatedFailure {
             kind,
@@ -223,15 +223,15 @@ impl Fleet<'_> {
         let worth = WAITS_MS.map(|ms| {
             let ms = ms.max(thinks_ms);
             let may_succeed = is_allowed && at + seconds(ms) + latency_s >= mends_at;
-            worth(if may_succeed { chance } else { 0.0 }, ms)
+            retry_value(if may_succeed { chance } else { 0.0 }, ms)
         });
         let decision = RetryCase { tool: &self.tools[tool], failed: &failed, health: &health, worth };
         let choice = self.policy.decide(&decision, &mut chain.dice).filter(|_| is_allowed);
         let choice = choice.map(|choice| ChosenRetry { wait_ms: choice.wait_ms.max(thinks_ms), ..choice });
         let told = choice.map(|choice| choice.told);
         let seen = Observation { retry_told: told.is_some(), probe_told: told.is_some_and(|told| told.probe), ..seen };
-        self.health[tool].reported(&seen, &self.allowance);
-        self.account.decided(worth.into_iter().fold(f64::NEG_INFINITY, f64::max), told.map(|told| told.probe));
+        self.health[tool].record_report(&seen, &self.allowance);
+        self.account.count_decision(worth.into_iter().fold(f64::NEG_INFINITY, f64::max), told.map(|told| told.probe));
         let Some(choice) = choice else {
             let gives_up = chain.session.bad_credentials && attempt > BAD_ATTEMPTS;
             if !gives_up {
@@ -247,7 +247,7 @@ impl Fleet<'_> {
     fn permit(&mut self, at: f64, chain: Box<Chain>, mut retry: Retry) {
         let (tool, health) = (&self.tools[chain.tool], &mut self.health[chain.tool]);
         retry.follow_up = self.policy.follow_up(tool, &retry.failed, retry.choice.told, stamp(at));
-        health.called(&self.allowance, stamp(at));
+        health.record_call(&self.allowance, stamp(at));
         self.queue.push(at + retry.latency_s, Event::Result(chain, retry));
     }
 
@@ -255,12 +255,12 @@ impl Fleet<'_> {
         let Retry { failed, choice: ChosenRetry { wait_ms, told, forecasts }, follow_up, .. } = retry;
         let tool = chain.tool;
         let ok = at >= chain.fault.mends_at && chain.dice.is(chain.fault.chance);
-        self.account.retried(ok, wait_ms, worth(f64::from(u8::from(ok)), wait_ms));
+        self.account.count_retry(ok, wait_ms, retry_value(f64::from(u8::from(ok)), wait_ms));
         chain.session.same_tool_run += 1;
-        let probe_of = probed(told, failed.kind);
+        let probe_of = probed_kind(told, failed.kind);
         if ok {
-            self.health[tool].reported(&seen(at, None, probe_of), &self.allowance);
-            chain.session.succeeded(tool);
+            self.health[tool].record_report(&to_observation(at, None, probe_of), &self.allowance);
+            chain.session.observe_success(tool);
             let until = at + chain.dice.exponential(THINKS_S) + 1.0;
             self.think(until, chain.session);
         } else {
@@ -280,17 +280,17 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-fn probed(told: GivenAdvice, kind: FailureKind) -> Option<FailureKind> {
+fn probed_kind(told: GivenAdvice, kind: FailureKind) -> Option<FailureKind> {
     told.probe.then_some(kind)
 }
 
 /// The health observation of a report, before any advice.
-pub(crate) fn seen(at: f64, failure: Option<FailureKind>, probe_of: Option<FailureKind>) -> Observation {
+pub(crate) fn to_observation(at: f64, failure: Option<FailureKind>, probe_of: Option<FailureKind>) -> Observation {
     Observation { at: stamp(at), failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of }
 }
 
 /// Value of a retry with that probability after that wait.
-fn worth(chance: f64, wait_ms: u64) -> f64 {
+fn retry_value(chance: f64, wait_ms: u64) -> f64 {
     let Params { value, cost_retry, cost_wait, .. } = Params::default();
     value * chance - cost_retry - cost_wait * seconds(wait_ms)
 }

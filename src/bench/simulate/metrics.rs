@@ -48,7 +48,7 @@ impl Score {
     }
 
     /// The mean of several runs.
-    pub(crate) fn mean(runs: &[Self]) -> Self {
+    pub(crate) fn mean_of(runs: &[Self]) -> Self {
         let n = runs.len().max(1) as f64;
         let of = |field: fn(&Self) -> f64| runs.iter().map(field).sum::<f64>() / n;
         Self {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn runs_are_averaged_and_their_parts_added() {
-        let mean = Score::mean(&[Score::of(&[(0.25, true), (0.25, false)]), Score::of(&[(0.21, false)])]);
+        let mean = Score::mean_of(&[Score::of(&[(0.25, true), (0.25, false)]), Score::of(&[(0.21, false)])]);
         assert_near(mean.brier, ((0.5625 + 0.0625) / 2.0 + 0.0441) / 2.0);
         let part = mean.calibration[2];
         assert_eq!(part.n, 3);

@@ -71,8 +71,8 @@ impl RetryPolicy {
         match self {
             Self::Behaviour(forecasts) => {
                 let again = if flag(failed.kind) { BEHAVED.0 } else { BEHAVED.1 };
-                let (retries, wait) = (dice.is(again), dice.weighted(&BEHAVED_WAITS));
-                let said = forecasts.said(tool, failed, WAITS_MS[wait]);
+                let (retries, wait) = (dice.is(again), dice.draw_weighted(&BEHAVED_WAITS));
+                let said = forecasts.predict_retry(tool, failed, WAITS_MS[wait]);
                 let choice = ChosenRetry { forecasts: Some(said), ..after(WAITS_MS[wait]) };
                 (retries && failed.attempt <= RETRIES_MAX).then_some(choice)
             }

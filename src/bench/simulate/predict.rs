@@ -57,7 +57,7 @@ pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Ve
         }
     }
     let row =
-        |(forecaster, scores): (&'static str, &Vec<Score>)| ForecasterRow { forecaster, score: Score::mean(scores) };
+        |(forecaster, scores): (&'static str, &Vec<Score>)| ForecasterRow { forecaster, score: Score::mean_of(scores) };
     NAMES.into_iter().zip(&scores).map(row).collect()
 }
 
@@ -78,7 +78,7 @@ fn log_of(seed: u64, setting: Setting, progress: &dyn Fn(u64)) -> Vec<([f64; FOR
 
 impl Forecasts {
     /// Forecasts of a retry after that wait, in the order of [`NAMES`].
-    pub(crate) fn said(&self, tool: &ToolName, failed: &SimulatedFailure, wait_ms: u64) -> [f64; FORECASTERS] {
+    pub(crate) fn predict_retry(&self, tool: &ToolName, failed: &SimulatedFailure, wait_ms: u64) -> [f64; FORECASTERS] {
         let (n, k) = self.rates[failed.kind as usize];
         let p = self.learner.odds(tool, failed, failed.at).p[bucket(wait_ms)];
         let features = || failed.features(wait_ms);
@@ -86,7 +86,7 @@ impl Forecasts {
             if flag(failed.kind) { FLAG_P.0 } else { FLAG_P.1 },
             (k + 1.0) / (n + 2.0),
             p,
-            self.learner.profiles.layer.promoted(failed.kind, p, features),
+            self.learner.profiles.layer.promoted_probability(failed.kind, p, features),
         ]
     }
 

@@ -24,13 +24,13 @@ impl fmt::Display for SimulationReport {
         if undeclared > 0.0 {
             writeln!(f, "{:.0} % of the tools act and are not declared", undeclared * 100.0)?;
         }
-        self.predict.as_deref().map_or(Ok(()), |rows| predicted(f, rows))?;
-        self.closed.as_deref().map_or(Ok(()), |rows| decided(f, rows))?;
+        self.predict.as_deref().map_or(Ok(()), |rows| write_forecasters(f, rows))?;
+        self.closed.as_deref().map_or(Ok(()), |rows| write_policies(f, rows))?;
         self.trap.as_ref().map_or(Ok(()), |trapped| write_trap(f, trapped))
     }
 }
 
-fn predicted(f: &mut fmt::Formatter<'_>, rows: &[predict::ForecasterRow]) -> fmt::Result {
+fn write_forecasters(f: &mut fmt::Formatter<'_>, rows: &[predict::ForecasterRow]) -> fmt::Result {
     let retries = rows.first().map_or(0, |row| row.score.n);
     writeln!(f, "\nHow well {retries} retries are foretold, after the first 30 % of the time\n")?;
     writeln!(f, "{:27} {:>8} {:>8} {:>8}", "", "log loss", "AUC", "Brier")?;
@@ -48,7 +48,7 @@ fn predicted(f: &mut fmt::Formatter<'_>, rows: &[predict::ForecasterRow]) -> fmt
     Ok(())
 }
 
-fn decided(f: &mut fmt::Formatter<'_>, rows: &[closed::PolicyRow]) -> fmt::Result {
+fn write_policies(f: &mut fmt::Formatter<'_>, rows: &[closed::PolicyRow]) -> fmt::Result {
     writeln!(f, "\nWhat advice is worth once agents obey it, mean of a fleet\n")?;
     let columns = ["of oracle", "utility", "retries", "wasted", "recovered", "missed", "futile", "probes", "mean wait"];
     write!(f, "{:27}", "")?;

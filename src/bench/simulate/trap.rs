@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{
     dice::Dice,
     environment::DAY_S,
-    fleet::{seen, stamp},
+    fleet::{stamp, to_observation},
     learner::{GivenAdvice, Learner, SimulatedFailure},
     queue::EventQueue,
 };
@@ -111,15 +111,15 @@ impl Trap {
         let next = at + self.dice.exponential(3_600.0 / ERRORS_PER_HOUR);
         self.queue.push(next, Event::Error);
         self.trapped.errors += f64::from(u8::from(is_broken(at)));
-        self.health.called(&self.learner.params.allowance, stamp(at));
+        self.health.record_call(&self.learner.params.allowance, stamp(at));
         self.decide(at, 1, None);
     }
 
     fn decide(&mut self, at: f64, attempt: u32, probe_of: Option<FailureKind>) {
         let allowance = self.learner.params.allowance;
-        let seen = seen(at, Some(KIND), probe_of);
+        let seen = to_observation(at, Some(KIND), probe_of);
         let mut health = self.health.clone();
-        health.reported(&seen, &allowance);
+        health.record_report(&seen, &allowance);
         let failed = SimulatedFailure {
             effect_open: false,
             kind: KIND,
@@ -135,7 +135,7 @@ impl Trap {
         };
         let advice = self.learner.advise(&self.tool, &failed, &health).advice;
         let seen = Observation { retry_told: advice.retryable, probe_told: advice.probe, ..seen };
-        self.health.reported(&seen, &allowance);
+        self.health.record_report(&seen, &allowance);
         self.count(at, advice.retryable && !advice.probe);
         if advice.retryable {
             let retry = Retry { failed, told: GivenAdvice::of(&advice) };
@@ -155,7 +155,7 @@ impl Trap {
     fn permit(&mut self, at: f64, retry: Retry) {
         let told = retry.told;
         let follow_up = self.learner.follow_up(&self.tool, &retry.failed, told, stamp(at));
-        self.health.called(&self.learner.params.allowance, stamp(at));
+        self.health.record_call(&self.learner.params.allowance, stamp(at));
         self.queue.push(at + 1.0, Event::Result(retry, follow_up));
     }
 
@@ -164,7 +164,7 @@ impl Trap {
         let probe_of = retry.told.probe.then_some(KIND);
         self.trapped.wasted += f64::from(u8::from(!ok));
         if ok {
-            self.health.reported(&seen(at, None, probe_of), &self.learner.params.allowance);
+            self.health.record_report(&to_observation(at, None, probe_of), &self.learner.params.allowance);
         } else {
             self.decide(at, retry.failed.attempt + 1, probe_of);
         }

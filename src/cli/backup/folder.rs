@@ -42,12 +42,12 @@ pub(super) struct Manifest {
     pub(super) newest_migration: Option<i64>,
     /// Minimum migration of a build that can use it.
     pub(super) schema_floor: Option<i64>,
-    files: Vec<Part>,
+    files: Vec<BackupPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Part {
+struct BackupPart {
     name: String,
     bytes: u64,
     sha256: String,
@@ -65,7 +65,7 @@ impl Manifest {
             postgres_major: major,
             newest_migration: newest,
             schema_floor: floor,
-            files: [DUMP, ROLES].into_iter().map(|name| part(folder, name)).collect::<Result<_, _>>()?,
+            files: [DUMP, ROLES].into_iter().map(|name| read_part(folder, name)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -73,7 +73,9 @@ impl Manifest {
     pub(super) fn read(folder: &Path) -> anyhow::Result<Self> {
         let shown = folder.display();
         let mut text = Vec::new();
-        match opened(&folder.join(MANIFEST)).and_then(|file| file.take(MANIFEST_BYTES_MAX).read_to_end(&mut text)) {
+        match open_regular_file(&folder.join(MANIFEST))
+            .and_then(|file| file.take(MANIFEST_BYTES_MAX).read_to_end(&mut text))
+        {
             Ok(_) => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 bail!("{shown} is not a complete backup: {MANIFEST} is missing. Use another backup")
@@ -81,10 +83,11 @@ impl Manifest {
             Err(error) => return Err(error).with_context(|| format!("{shown}/{MANIFEST} cannot be read")),
         }
         #[derive(Deserialize)]
-        struct Form {
+        struct ManifestVersion {
             form: u32,
         }
-        let form: Form = serde_json::from_slice(&text).with_context(|| format!("{shown}/{MANIFEST} is damaged"))?;
+        let form: ManifestVersion =
+            serde_json::from_slice(&text).with_context(|| format!("{shown}/{MANIFEST} is damaged"))?;
         if form.form != FORM {
             bail!("{shown} has the unknown format {}: restore it with a newer build of callgate", form.form);
         }
@@ -94,7 +97,7 @@ impl Manifest {
             bail!("{shown}/{MANIFEST} is damaged: it names {names:?}");
         }
         for known in &read.files {
-            if part(folder, &known.name)? != *known {
+            if read_part(folder, &known.name)? != *known {
                 bail!("{shown}/{} is damaged: it differs from {MANIFEST}. Use another backup", known.name);
             }
         }
@@ -108,7 +111,7 @@ impl Manifest {
 }
 
 /// Opens a regular file of a backup, without following links.
-fn opened(path: &Path) -> io::Result<File> {
+fn open_regular_file(path: &Path) -> io::Result<File> {
     let kind = fs::symlink_metadata(path)?.file_type();
     if !kind.is_file() {
         return Err(io::Error::new(
@@ -119,14 +122,14 @@ fn opened(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-fn part(folder: &Path, name: &str) -> anyhow::Result<Part> {
+fn read_part(folder: &Path, name: &str) -> anyhow::Result<BackupPart> {
     let path = folder.join(name);
-    let read = || -> io::Result<Part> {
-        let (mut file, mut digest, mut bytes) = (opened(&path)?, Sha256::new(), 0);
+    let read = || -> io::Result<BackupPart> {
+        let (mut file, mut digest, mut bytes) = (open_regular_file(&path)?, Sha256::new(), 0);
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             match file.read(&mut chunk)? {
-                0 => return Ok(Part { name: name.to_owned(), bytes, sha256: hex::encode(digest.finalize()) }),
+                0 => return Ok(BackupPart { name: name.to_owned(), bytes, sha256: hex::encode(digest.finalize()) }),
                 count => {
                     digest.update(&chunk[..count]);
                     bytes += count as u64;
@@ -166,7 +169,7 @@ pub(super) fn has_place(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// A folder for its owner alone, to be renamed to `folder` when complete.
-pub(super) fn unfinished(folder: &Path) -> anyhow::Result<UnfinishedFolder> {
+pub(super) fn create_unfinished(folder: &Path) -> anyhow::Result<UnfinishedFolder> {
     let parent = parent(folder);
     has_place(folder)?;
     let name = folder.file_name().context("the backup needs a name")?.to_string_lossy().into_owned();
@@ -267,10 +270,10 @@ fn sync(path: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn made() -> (TempDir, std::path::PathBuf) {
+    fn make_backup() -> (TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().expect("a folder");
         let folder = dir.path().join("backup");
-        let unfinished = unfinished(&folder).expect("a folder");
+        let unfinished = create_unfinished(&folder).expect("a folder");
         write(&unfinished.path().join(DUMP), b"dump").expect("written");
         write(&unfinished.path().join(ROLES), b"create role a;\n").expect("written");
         let manifest = Manifest::of(unfinished.path(), 15, Some(130), Some(130)).expect("a manifest");
@@ -282,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_damaged_or_unfinished_backup_is_none() {
-        let (dir, folder) = made();
+        let (dir, folder) = make_backup();
         assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1, "nothing else is left");
         let refused = |folder: &Path| format!("{:#}", Manifest::read(folder).expect_err("refused"));
         fs::write(folder.join(DUMP), b"dumq").expect("written");
@@ -303,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_manifest_names_nothing_else_and_no_part_is_a_link() {
-        let (dir, folder) = made();
+        let (dir, folder) = make_backup();
         let refused = || format!("{:#}", Manifest::read(&folder).expect_err("refused"));
         let whole = fs::read_to_string(folder.join(MANIFEST)).expect("text");
         let outside = dir.path().join("outside");
@@ -335,14 +338,14 @@ mod tests {
     #[test]
     fn the_folder_around_it_has_to_be_there() {
         let dir = tempfile::tempdir().expect("a folder");
-        let refused = unfinished(&dir.path().join("none/backup")).expect_err("no folder").to_string();
+        let refused = create_unfinished(&dir.path().join("none/backup")).expect_err("no folder").to_string();
         assert!(refused.ends_with("/none does not exist: create it first"));
         assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 0);
     }
 
     #[test]
     fn only_its_owner_reads_it() {
-        let (_dir, folder) = made();
+        let (_dir, folder) = make_backup();
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join(ROLES))), (0o700, 0o600));
     }

@@ -2,7 +2,7 @@
 //! same or a newer major version. A running server continues during a backup.
 
 mod folder;
-mod shelf;
+mod rotation;
 mod verify;
 
 use std::{
@@ -22,7 +22,7 @@ use callgate_postgres::{
     find_running, is_vacant,
 };
 use callgate_server::database;
-use callgate_store::{CarriedState, SchemaState, analyze, carried, make_roles, parse_url};
+use callgate_store::{CarriedState, SchemaState, analyze, make_roles, parse_url, read_carried_state};
 
 /// Arguments of `callgate backup`.
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     }
     let data_dir = database::data_dir(args.data_dir.as_deref())?;
     let folder = match (args.folder, &args.shelf) {
-        (_, Some(shelf)) => shelf::next(shelf)?,
+        (_, Some(shelf)) => rotation::next(shelf)?,
         (folder, None) => folder.context("FOLDER")?,
     };
     let folder = &std::path::absolute(&folder).context("FOLDER")?;
@@ -88,11 +88,11 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     }
     folder::has_place(folder)?;
     match (&args.shelf, folder.file_name().and_then(|name| name.to_str())) {
-        (Some(shelf), _) => folder::clear_unfinished(shelf, shelf::is_ours)?,
+        (Some(shelf), _) => folder::clear_unfinished(shelf, rotation::is_ours)?,
         (None, Some(name)) => folder::clear_unfinished(folder::parent(folder), |wanted| wanted == name)?,
         (None, None) => {}
     }
-    let Written { unfinished, manifest, bin_dir } = match find_running(&data_dir).await {
+    let WrittenBackup { unfinished, manifest, bin_dir } = match find_running(&data_dir).await {
         Ok(running) => write(&running.connection, &running.bin_dir, folder).await?,
         Err(PrivatePostgresError::NotRunning { .. }) if data_dir.join("pg").is_dir() => {
             let private = PrivatePostgres::start(&PostgresSettings { data_dir, pg_bin: args.pg_bin }).await?;
@@ -115,7 +115,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         outln!("Verified: {said}");
     }
     if let (Some(shelf), Some(keep)) = (&args.shelf, args.keep) {
-        for removed in shelf::prune(shelf, usize::from(keep), folder)? {
+        for removed in rotation::prune(shelf, usize::from(keep), folder)? {
             outln!("{} was removed.", removed.display());
         }
     }
@@ -124,7 +124,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
 
 /// A complete backup without its final name.
 #[derive(Debug)]
-struct Written {
+struct WrittenBackup {
     unfinished: folder::UnfinishedFolder,
     manifest: Manifest,
     /// Programs of its server.
@@ -132,17 +132,18 @@ struct Written {
 }
 
 /// Writes the dump, the roles, and the manifest.
-async fn write(connection: &ConnectionParams, beside: &Path, folder: &Path) -> anyhow::Result<Written> {
+async fn write(connection: &ConnectionParams, beside: &Path, folder: &Path) -> anyhow::Result<WrittenBackup> {
     let major = callgate_postgres::major_of_programs(beside).await?;
     let tools = DumpTools::find(beside, major).await?;
-    let unfinished = folder::unfinished(folder)?;
+    let unfinished = folder::create_unfinished(folder)?;
     let options = parse_url(&connection.url()).context("the private PostgreSQL's own URL")?;
-    let CarriedState { roles, newest, schema, .. } = carried(options).await.context("cannot read the database")?;
+    let CarriedState { roles, newest, schema, .. } =
+        read_carried_state(options).await.context("cannot read the database")?;
     tools.dump(connection, &unfinished.path().join(DUMP)).await?;
     folder::write(&unfinished.path().join(ROLES), (roles.join(";\n") + ";\n").as_bytes())?;
     let manifest = Manifest::of(unfinished.path(), major, newest, schema.floor)?;
     folder::seal(&unfinished, &manifest)?;
-    Ok(Written { unfinished, manifest, bin_dir: beside.to_owned() })
+    Ok(WrittenBackup { unfinished, manifest, bin_dir: beside.to_owned() })
 }
 
 /// Creates a data directory from a backup, atomically.

@@ -90,7 +90,7 @@ impl DemoClient {
     }
 
     /// Another agent, in a session of its own.
-    pub(super) fn other(&self, name: &str) -> Self {
+    pub(super) fn with_session(&self, name: &str) -> Self {
         let mut other = self.clone();
         other.caller.session_id = format!("{}-{name}", self.caller.session_id);
         name.clone_into(&mut other.caller.agent_id);

@@ -22,7 +22,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3);
 pub(super) async fn retry_in_vain(client: DemoClient, tool: String, broken: ExecutionOutcome) -> anyhow::Result<()> {
     let mut agents = JoinSet::new();
     for n in 0..AGENTS {
-        let agent = client.other(&format!("agent-{n}"));
+        let agent = client.with_session(&format!("agent-{n}"));
         agents.spawn(retry(agent, tool.clone(), n, broken.clone()));
     }
     let mut retried = 0.0;

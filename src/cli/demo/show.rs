@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
 use crate::cli::evaluate::style_decision;
-use callgate_client::remote::named;
+use callgate_client::remote::member_name;
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::{
     time::millis,
@@ -70,15 +70,15 @@ impl Show {
         }
     }
 
-    pub(super) fn recorded(&self, recorded: &RecordResponse) {
+    pub(super) fn print_outcome(&self, recorded: &RecordResponse) {
         if recorded.status() == OutcomeStatus::Success {
             return;
         }
         let Some(advice) = &recorded.advice else { return };
         let style =
             Style::new().fg_color(Some(if advice.retryable { AnsiColor::Green } else { AnsiColor::Red }.into()));
-        let kind = named(recorded.failure().as_str_name(), "FAILURE_KIND_");
-        let basis = named(advice.basis().as_str_name(), "ESTIMATE_BASIS_");
+        let kind = member_name(recorded.failure().as_str_name(), "FAILURE_KIND_");
+        let basis = member_name(advice.basis().as_str_name(), "ESTIMATE_BASIS_");
         let why = match advice.guard() {
             AdviceGuard::Unspecified if advice.probe => "a probe, against the estimate".to_owned(),
             AdviceGuard::Unspecified if advice.trials >= 1.0 => {
@@ -86,7 +86,7 @@ impl Show {
                 format!("a retry succeeds with p = {p:.2}, by {basis}, {trials:.0} trials")
             }
             AdviceGuard::Unspecified => format!("a retry succeeds with p = {:.2}, by {basis}", advice.p_success),
-            guard => format!("guard {}", named(guard.as_str_name(), "ADVICE_GUARD_")),
+            guard => format!("guard {}", member_name(guard.as_str_name(), "ADVICE_GUARD_")),
         };
         let wait = advice.retry_after.as_ref().map(|wait| format!(" after {}", wait_in_words(millis(Some(wait)))));
         let wait = wait.unwrap_or_default();
@@ -100,7 +100,7 @@ impl Show {
     }
 
     /// Prints that the demo's own server has ended.
-    pub(super) fn gone(&self) {
+    pub(super) fn print_end(&self) {
         outln!(
             "\nThis server and its database end now. To keep the calls and query them in SQL, run callgate serve, then \
              callgate demo --server URL"

@@ -27,7 +27,7 @@ pub(super) enum Area {
 }
 
 impl Area {
-    const fn in_words(self) -> &'static str {
+    const fn as_text(self) -> &'static str {
         match self {
             Self::Files => "files",
             Self::Private => "private database",
@@ -56,7 +56,7 @@ pub(super) enum Status {
 }
 
 impl Status {
-    const fn in_words(self) -> (&'static str, Option<AnsiColor>) {
+    const fn as_styled_text(self) -> (&'static str, Option<AnsiColor>) {
         match self {
             Self::Ok => ("ok", Some(AnsiColor::Green)),
             Self::Warning => ("warning", Some(AnsiColor::Yellow)),
@@ -94,7 +94,7 @@ impl DoctorCheck {
     }
 
     /// A skipped check, with the reason.
-    pub(super) fn not(area: Area, check: &'static str, why: impl Display) -> Self {
+    pub(super) fn skipped(area: Area, check: &'static str, why: impl Display) -> Self {
         Self { status: Status::NotLookedAt, ..Self::ok(area, check, why) }
     }
 }
@@ -115,10 +115,10 @@ pub(super) fn text(checks: &[DoctorCheck]) -> String {
     for check in checks {
         if area != Some(check.area) {
             let bold = Style::new().bold();
-            let _ = writeln!(text, "{bold}{}{bold:#}", check.area.in_words());
+            let _ = writeln!(text, "{bold}{}{bold:#}", check.area.as_text());
             area = Some(check.area);
         }
-        let (word, colour) = check.status.in_words();
+        let (word, colour) = check.status.as_styled_text();
         let style = Style::new().fg_color(colour.map(Into::into));
         let mut lines = broken(&format!("{}: {}", check.check, check.found)).into_iter();
         let first = lines.next().unwrap_or_default();
@@ -159,11 +159,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_fits_a_terminal_and_its_cure_stands_below() {
+    fn finding_fits_a_terminal_and_its_fix_stands_below() {
         let checks = [
             DoctorCheck::ok(Area::Database, "version", "PostgreSQL 15.18"),
             DoctorCheck::wrong(Area::Database, "fsync", "off", "alter system set fsync = on ".repeat(6)),
-            DoctorCheck::not(Area::Server, "all", "nobody answers"),
+            DoctorCheck::skipped(Area::Server, "all", "nobody answers"),
         ];
         let text = anstream::adapter::strip_str(&text(&checks)).to_string();
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");

@@ -24,7 +24,7 @@ pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<DoctorCheck> {
         })
         .collect();
     if probed.is_empty() {
-        checks.push(DoctorCheck::not(
+        checks.push(DoctorCheck::skipped(
             AREA,
             "all",
             "no collector is set: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -42,7 +42,7 @@ pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<DoctorCheck> {
             None => refusals.push(Refusal { place, why, signals: vec![signal] }),
         }
     }
-    checks.extend(refusals.into_iter().map(Refusal::told));
+    checks.extend(refusals.into_iter().map(Refusal::into_check));
     checks
 }
 
@@ -55,7 +55,7 @@ struct Refusal {
 
 impl Refusal {
     /// A warning only: without a collector calls are judged, but not observed.
-    fn told(self) -> DoctorCheck {
+    fn into_check(self) -> DoctorCheck {
         let Self { place, why, signals } = self;
         // By the name of the signal where it is one, since collectors may take some alone.
         let name = if let [signal] = signals.as_slice() { signal } else { "reachable" };

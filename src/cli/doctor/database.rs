@@ -16,7 +16,7 @@ const XID_AGE_WARNED: i64 = 1_000_000_000;
 const XID_AGE_WRONG: i64 = 1_800_000_000;
 
 /// All checks.
-pub(super) fn judged(found: &Inspection, options: &PgConnectOptions, is_private: bool) -> Vec<DoctorCheck> {
+pub(super) fn check_database(found: &Inspection, options: &PgConnectOptions, is_private: bool) -> Vec<DoctorCheck> {
     let all = [
         version(found),
         role(found),
@@ -31,20 +31,20 @@ pub(super) fn judged(found: &Inspection, options: &PgConnectOptions, is_private:
         statements(found),
         freezing(found),
     ];
-    let of_others = [archive(found), slots(found), encrypted(found, options)];
+    let of_others = [archive(found), slots(found), check_encryption(found, options)];
     all.into_iter().chain(of_others.into_iter().filter(|_| !is_private)).collect()
 }
 
-fn said<'a>(found: &'a Inspection, name: &str) -> &'a str {
+fn find_setting<'a>(found: &'a Inspection, name: &str) -> &'a str {
     found.settings.get(name).map_or("", String::as_str)
 }
 
 fn number(found: &Inspection, name: &str) -> i64 {
-    said(found, name).parse().unwrap_or_default()
+    find_setting(found, name).parse().unwrap_or_default()
 }
 
 fn version(found: &Inspection) -> DoctorCheck {
-    let said = format!("PostgreSQL {}", said(found, "server_version"));
+    let said = format!("PostgreSQL {}", find_setting(found, "server_version"));
     match number(found, "server_version_num") {
         old if old < VERSION_MIN => {
             DoctorCheck::wrong(AREA, "version", format!("{said} is too old"), "use a server of version 14 or newer")
@@ -58,7 +58,7 @@ fn role(found: &Inspection) -> DoctorCheck {
         let cure = "set --database-url to the primary, or promote this server: select pg_promote()";
         return DoctorCheck::wrong(AREA, "writable", "it is a read-only standby", cure);
     }
-    if said(found, "default_transaction_read_only") == "on" {
+    if find_setting(found, "default_transaction_read_only") == "on" {
         let cure = "alter database … reset default_transaction_read_only (or the role, or the server: wherever it is \
                     set)";
         return DoctorCheck::wrong(AREA, "writable", "default_transaction_read_only = on: nothing can be stored", cure);
@@ -68,7 +68,7 @@ fn role(found: &Inspection) -> DoctorCheck {
 
 fn on(found: &Inspection, name: &'static str, is_needed: bool) -> DoctorCheck {
     let cure = format!("alter system set {name} = on; select pg_reload_conf()");
-    match (said(found, name), is_needed) {
+    match (find_setting(found, name), is_needed) {
         ("on", _) => DoctorCheck::ok(AREA, name, "on"),
         (value, true) => {
             let text = format!("{value}: a crash of the machine loses acknowledged rows; no server starts on it");
@@ -83,14 +83,14 @@ fn on(found: &Inspection, name: &'static str, is_needed: bool) -> DoctorCheck {
 }
 
 fn synchronous_commit(found: &Inspection) -> DoctorCheck {
-    let (name, value) = ("synchronous_commit", said(found, "synchronous_commit"));
+    let (name, value) = ("synchronous_commit", find_setting(found, "synchronous_commit"));
     if !DURABLE.contains(&value) {
         let text = format!("{value}: a crash loses acknowledged rows; no server starts on it");
         let cure = "alter database … reset synchronous_commit; alter role … reset synchronous_commit; alter system \
                     set synchronous_commit = on; select pg_reload_conf()";
         return DoctorCheck::wrong(AREA, name, text, cure);
     }
-    let standbys = match said(found, "synchronous_standby_names") {
+    let standbys = match find_setting(found, "synchronous_standby_names") {
         "" => "no standby has a row when it is acknowledged".to_owned(),
         names => format!("a row is acknowledged once {names} has it"),
     };
@@ -98,7 +98,7 @@ fn synchronous_commit(found: &Inspection) -> DoctorCheck {
 }
 
 fn checksums(found: &Inspection) -> DoctorCheck {
-    match said(found, "data_checksums") {
+    match find_setting(found, "data_checksums") {
         "on" => DoctorCheck::ok(AREA, "data_checksums", "on"),
         _ => DoctorCheck::warning(
             AREA,
@@ -110,7 +110,7 @@ fn checksums(found: &Inspection) -> DoctorCheck {
 }
 
 fn encoding(found: &Inspection) -> DoctorCheck {
-    match said(found, "server_encoding") {
+    match find_setting(found, "server_encoding") {
         "UTF8" => DoctorCheck::ok(AREA, "encoding", "UTF8"),
         other => DoctorCheck::wrong(
             AREA,
@@ -151,7 +151,7 @@ fn connections(found: &Inspection) -> DoctorCheck {
 /// Set by callgate on each connection, but a pooler may drop it.
 fn idle(found: &Inspection) -> DoctorCheck {
     let name = "idle_in_transaction_session_timeout";
-    let (value, wanted) = (said(found, name), found.idle_ms_wanted);
+    let (value, wanted) = (find_setting(found, name), found.idle_ms_wanted);
     if value != wanted {
         let user = &found.rights.user;
         let text = format!(
@@ -160,7 +160,7 @@ fn idle(found: &Inspection) -> DoctorCheck {
         );
         return DoctorCheck::warning(AREA, name, text, format!("alter role {user} set {name} = {wanted}"));
     }
-    if said(found, "search_path") != found.schema_wanted {
+    if find_setting(found, "search_path") != found.schema_wanted {
         let (user, schema) = (&found.rights.user, found.schema_wanted);
         let text = "a pooler in between drops the schema that callgate sets on each connection";
         return DoctorCheck::wrong(AREA, "search_path", text, format!("alter role {user} set search_path = {schema}"));
@@ -169,7 +169,7 @@ fn idle(found: &Inspection) -> DoctorCheck {
 }
 
 fn isolation(found: &Inspection) -> DoctorCheck {
-    let (name, value) = ("default_transaction_isolation", said(found, "default_transaction_isolation"));
+    let (name, value) = ("default_transaction_isolation", find_setting(found, "default_transaction_isolation"));
     match value {
         "read committed" => DoctorCheck::ok(AREA, name, value),
         _ => DoctorCheck::warning(
@@ -217,7 +217,7 @@ fn freezing(found: &Inspection) -> DoctorCheck {
 }
 
 fn archive(found: &Inspection) -> DoctorCheck {
-    let mode = said(found, "archive_mode");
+    let mode = find_setting(found, "archive_mode");
     if mode == "off" {
         return DoctorCheck::ok(
             AREA,
@@ -245,7 +245,7 @@ fn slots(found: &Inspection) -> DoctorCheck {
     }
 }
 
-fn encrypted(found: &Inspection, options: &PgConnectOptions) -> DoctorCheck {
+fn check_encryption(found: &Inspection, options: &PgConnectOptions) -> DoctorCheck {
     let host = options.get_host();
     let is_here = options.get_socket().is_some()
         || host.starts_with('/')

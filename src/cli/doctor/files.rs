@@ -27,13 +27,13 @@ pub(super) async fn looked_at(config: &ServeConfig) -> Vec<DoctorCheck> {
     let mut checks = certificates(config);
     checks.push(match (keys::load(config.auth.as_deref()), &config.auth) {
         (_, None) => {
-            DoctorCheck::not(AREA, "auth", "--auth is not set: certificates and issuers' tokens identify no caller")
+            DoctorCheck::skipped(AREA, "auth", "--auth is not set: certificates and issuers' tokens identify no caller")
         }
         (Ok(_), Some(path)) => DoctorCheck::ok(AREA, "auth", path.display()),
         (Err(error), Some(_)) => DoctorCheck::wrong(AREA, "auth", format!("{error:#}"), FORM),
     });
     checks.push(match &config.keys {
-        None => DoctorCheck::not(AREA, "keys", "--keys is not set: no tenant's values are encrypted"),
+        None => DoctorCheck::skipped(AREA, "keys", "--keys is not set: no tenant's values are encrypted"),
         Some(path) => match KeyFile::read(path).await {
             Ok(keys) => {
                 DoctorCheck::ok(AREA, "keys", format!("keys of {} tenants in {}", keys.named.len(), path.display()))
@@ -47,13 +47,13 @@ pub(super) async fn looked_at(config: &ServeConfig) -> Vec<DoctorCheck> {
 fn certificates(config: &ServeConfig) -> Vec<DoctorCheck> {
     let tls = &config.tls;
     let Some(certificate) = &tls.tls_cert else {
-        return vec![DoctorCheck::not(
+        return vec![DoctorCheck::skipped(
             AREA,
             "certificates",
             "--tls-cert is not set: addresses that other machines can reach need it",
         )];
     };
-    let opened = serve::way(tls);
+    let opened = serve::transport_settings(tls);
     let is_usable = opened.is_ok();
     let mut checks = vec![match opened {
         Ok(_) => DoctorCheck::ok(AREA, "certificates", "the key matches its certificate, and every file is usable"),
@@ -137,7 +137,7 @@ fn of_database(stored: Option<&(String, String)>) -> DoctorCheck {
         Err(errors) => DoctorCheck::wrong(
             Area::Policy,
             "policy",
-            format!("this build cannot use the stored active policy ({hash}): {}", some(&errors)),
+            format!("this build cannot use the stored active policy ({hash}): {}", list_errors(&errors)),
             "pass a usable policy with serve --policy FILE, or start the build that stored it",
         ),
     }
@@ -156,11 +156,16 @@ fn of_file(path: &Path, stored: Option<&(String, String)>) -> DoctorCheck {
     match policy::compile(&text) {
         Err(errors) => {
             let cure = format!("callgate policy check {shown} lists all errors with their lines");
-            DoctorCheck::wrong(area, "policy", format!("{shown}: {}", some(&errors)), cure)
+            DoctorCheck::wrong(area, "policy", format!("{shown}: {}", list_errors(&errors)), cure)
         }
         Ok(policy) if !policy.warnings.is_empty() => {
             let cure = format!("callgate policy check {shown} lists all warnings");
-            DoctorCheck::warning(area, "policy", format!("{shown} has warnings: {}", some(&policy.warnings)), cure)
+            DoctorCheck::warning(
+                area,
+                "policy",
+                format!("{shown} has warnings: {}", list_errors(&policy.warnings)),
+                cure,
+            )
         }
         Ok(policy) => match stored {
             Some((_, active)) if *active != text => DoctorCheck::warning(
@@ -178,7 +183,7 @@ fn of_file(path: &Path, stored: Option<&(String, String)>) -> DoctorCheck {
     }
 }
 
-fn some(errors: &[policy::PolicyError]) -> String {
+fn list_errors(errors: &[policy::PolicyError]) -> String {
     let first = errors.first().map(ToString::to_string).unwrap_or_default();
     if errors.len() > 1 { format!("{first} (and {} more)", errors.len() - 1) } else { first }
 }

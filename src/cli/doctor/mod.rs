@@ -1,13 +1,13 @@
 //! `callgate doctor`: diagnoses a deployment, with advice for each problem. Read-only: it applies no migration or
 //! policy, and starts no private database.
 
-mod around;
 mod check;
 mod collector;
 mod database;
 mod files;
 mod private;
 mod rights;
+mod server;
 #[cfg(test)]
 mod tests;
 
@@ -47,7 +47,7 @@ pub(super) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     checks.extend(of_database);
     checks.extend(files::policy(args.serve.policy.as_deref(), found.as_ref()));
     checks.extend(collector::looked_at(args.serve.log.otlp_endpoint.as_deref()).await);
-    checks.extend(around::server(&args.serve, &args.server, &args.context, &args.shown).await);
+    checks.extend(server::server(&args.serve, &args.server, &args.context, &args.shown).await);
     match args.json {
         true => out!("{}", check::json(&checks)?),
         false => out!("{}", check::text(&checks)),
@@ -64,7 +64,7 @@ async fn database_of(config: &ServeConfig) -> (Vec<DoctorCheck>, Option<Inspecti
     let Some(url) = url else {
         let why = "the private database does not run: settings, schema, rights, clock and the stored policy \
                    can be checked while `callgate serve` runs";
-        checks.push(DoctorCheck::not(Area::Database, "all", why));
+        checks.push(DoctorCheck::skipped(Area::Database, "all", why));
         return (checks, None);
     };
     let is_private = config.database.database_url.is_none();
@@ -78,9 +78,9 @@ async fn database_of(config: &ServeConfig) -> (Vec<DoctorCheck>, Option<Inspecti
     };
     match inspect(options.clone(), || Clock::System.now()).await {
         Ok(found) => {
-            checks.extend(database::judged(&found, &options, is_private));
-            checks.extend(rights::judged(&found));
-            checks.push(around::clock(&found));
+            checks.extend(database::check_database(&found, &options, is_private));
+            checks.extend(rights::check_rights(&found));
+            checks.push(server::clock(&found));
             (checks, Some(found))
         }
         Err(error) => {

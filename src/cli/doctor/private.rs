@@ -57,7 +57,7 @@ fn disk(data_dir: &Path) -> DoctorCheck {
     let there = data_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     let stat = match rustix::fs::statvfs(there) {
         Ok(stat) => stat,
-        Err(error) => return DoctorCheck::not(Area::Disk, "data", format!("{}: {error}", there.display())),
+        Err(error) => return DoctorCheck::skipped(Area::Disk, "data", format!("{}: {error}", there.display())),
     };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let text = format!("{} free at {}, for data and write-ahead log", gib(free), there.display());

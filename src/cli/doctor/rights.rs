@@ -4,11 +4,11 @@ use super::check::{Area, DoctorCheck};
 use callgate_store::{Inspection, SchemaState};
 
 /// All checks.
-pub(super) fn judged(found: &Inspection) -> Vec<DoctorCheck> {
-    vec![migrations(found), partitions(found), migrating(found), running(found), bound(found)]
+pub(super) fn check_rights(found: &Inspection) -> Vec<DoctorCheck> {
+    vec![migrations(found), partitions(found), migrating(found), running(found), check_row_security(found)]
 }
 
-fn listed(numbers: &[i64]) -> String {
+fn list_numbers(numbers: &[i64]) -> String {
     match numbers {
         [] => "none".to_owned(),
         [one] => one.to_string(),
@@ -24,7 +24,7 @@ fn migrations(found: &Inspection) -> DoctorCheck {
     }
     let newer = match schema.newer.as_slice() {
         [] => String::new(),
-        newer => format!("; a newer build applied more ({}), compatible with this one", listed(newer)),
+        newer => format!("; a newer build applied more ({}), compatible with this one", list_numbers(newer)),
     };
     match (schema.applied, schema.pending.as_slice()) {
         (0, _) => DoctorCheck::ok(area, "migrations", "there is no schema yet; the first server creates it"),
@@ -32,7 +32,7 @@ fn migrations(found: &Inspection) -> DoctorCheck {
         (_, pending) => DoctorCheck::warning(
             area,
             "migrations",
-            format!("not applied yet: {}{newer}", listed(pending)),
+            format!("not applied yet: {}{newer}", list_numbers(pending)),
             "take a backup, then start a server of this build, which applies them while other servers run",
         ),
     }
@@ -41,7 +41,7 @@ fn migrations(found: &Inspection) -> DoctorCheck {
 fn partitions(found: &Inspection) -> DoctorCheck {
     let area = Area::Schema;
     match (found.schema.applied, found.has_partitions) {
-        (0, _) => DoctorCheck::not(area, "partitions", "there is no schema yet"),
+        (0, _) => DoctorCheck::skipped(area, "partitions", "there is no schema yet"),
         (_, true) => DoctorCheck::ok(area, "partitions", "this month's exist"),
         (_, false) => DoctorCheck::warning(
             area,
@@ -52,7 +52,7 @@ fn partitions(found: &Inspection) -> DoctorCheck {
     }
 }
 
-fn some(names: &[String]) -> String {
+fn list_names(names: &[String]) -> String {
     let more = names.len().saturating_sub(3);
     let first = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{first} and {more} more") } else { first }
@@ -66,7 +66,7 @@ fn migrating(found: &Inspection) -> DoctorCheck {
     } else if !rights.owns_schema || !rights.not_owned.is_empty() {
         let of_others = match rights.not_owned.as_slice() {
             [] => "the schema".to_owned(),
-            tables => some(tables),
+            tables => list_names(tables),
         };
         let cure = format!("grant the role that owns them to {user}, or start new builds once as that role");
         Some((format!("{user} does not own {of_others}"), cure))
@@ -90,22 +90,22 @@ fn migrating(found: &Inspection) -> DoctorCheck {
 fn running(found: &Inspection) -> DoctorCheck {
     let (area, rights, name) = (Area::Rights, &found.rights, "tables");
     match rights.not_usable.as_slice() {
-        [] if !rights.has_schema => DoctorCheck::not(area, name, "there is no schema yet"),
+        [] if !rights.has_schema => DoctorCheck::skipped(area, name, "there is no schema yet"),
         [] => DoctorCheck::ok(area, name, format!("{} reads and writes every table", rights.user)),
         tables => DoctorCheck::wrong(
             area,
             name,
-            format!("{} may not read and write {}", rights.user, some(tables)),
+            format!("{} may not read and write {}", rights.user, list_names(tables)),
             format!("grant select, insert, update, delete on all tables in schema callgate to {}", rights.user),
         ),
     }
 }
 
-fn bound(found: &Inspection) -> DoctorCheck {
+fn check_row_security(found: &Inspection) -> DoctorCheck {
     let (area, rights, name) = (Area::Rights, &found.rights, "row_security");
     let user = &rights.user;
     if !rights.has_schema {
-        return DoctorCheck::not(area, name, "there is no schema yet");
+        return DoctorCheck::skipped(area, name, "there is no schema yet");
     }
     let cure =
         format!("create role callgate_reader nologin; grant callgate_reader to {user}; then restart the servers");

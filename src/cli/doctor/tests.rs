@@ -63,16 +63,16 @@ fn good() -> Inspection {
     }
 }
 
-fn judged(found: &Inspection) -> Vec<DoctorCheck> {
+fn check_all(found: &Inspection) -> Vec<DoctorCheck> {
     let options = parse_url("postgres://plane@db.example/callgate?sslmode=verify-full").expect("a URL");
-    [database::judged(found, &options, false), rights::judged(found)].concat()
+    [database::check_database(found, &options, false), rights::check_rights(found)].concat()
 }
 
 /// Problems after a change, with their advice.
 fn after(change: impl FnOnce(&mut Inspection)) -> Vec<(&'static str, Status, String)> {
     let mut found = good();
     change(&mut found);
-    let ill = judged(&found).into_iter().filter(|check| check.status != Status::Ok);
+    let ill = check_all(&found).into_iter().filter(|check| check.status != Status::Ok);
     ill.map(|check| (check.check, check.status, check.cure.expect("a cure"))).collect()
 }
 

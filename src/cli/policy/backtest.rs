@@ -12,7 +12,7 @@ use super::stored;
 use crate::cli::recorded::RecordedArgs;
 use callgate_client::{json::OutputFormat, remote::Remote};
 use callgate_core::{
-    domain::difference::What,
+    domain::difference::DifferenceKind,
     offline::backtest::{Changes, DecisionChange, backtest as compare, session_count},
     policy::{self, Policy},
 };
@@ -91,17 +91,17 @@ fn show(changes: &Changes) {
             outln!("         {DIM}{example}{DIM:#}");
         }
     }
-    let of = |wanted: What| -> u64 {
+    let of = |wanted: DifferenceKind| -> u64 {
         changes.iter().filter(|((what, ..), _)| *what == wanted).map(|(_, change)| change.calls).sum()
     };
     let lost: u64 = changes.values().map(|change| change.lost).sum();
     let approved: u64 = changes.values().map(|change| change.approved).sum();
-    let (refused, asked) = (of(What::NewlyRefused), of(What::NewlyAsked));
+    let (refused, asked) = (of(DifferenceKind::NewlyRefused), of(DifferenceKind::NewlyAsked));
     let first = if lost > 0 { ": check those first" } else { "" };
     outln!(
         "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}; approvers had approved \
          {approved} of them. \
          There would be {asked} more approval requests, and {} calls would be newly allowed.",
-        of(What::NewlyAllowed)
+        of(DifferenceKind::NewlyAllowed)
     );
 }

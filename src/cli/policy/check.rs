@@ -48,10 +48,10 @@ pub(super) fn check(files: &[PathBuf], form: OutputFormat) -> anyhow::Result<u8>
         }
         match policy::compile(&text) {
             Ok(policy) => {
-                policy.warnings.iter().for_each(|warning| said(file, warning, "warning", AnsiColor::Yellow));
+                policy.warnings.iter().for_each(|warning| print_error(file, warning, "warning", AnsiColor::Yellow));
                 let good = Style::new().fg_color(Some(AnsiColor::Green.into()));
                 outln!("{}: {good}good{good:#}, {}", file.display(), summary(&policy));
-                outln!("  {}", UnlistedToolDecision::by(&policy).in_words());
+                outln!("  {}", UnlistedToolDecision::by(&policy).describe());
                 let waiting = without_tier(&policy);
                 if !waiting.is_empty() {
                     let more = match waiting.len().saturating_sub(NAMED_MAX) {
@@ -63,8 +63,8 @@ pub(super) fn check(files: &[PathBuf], form: OutputFormat) -> anyhow::Result<u8>
                 }
             }
             Err(errors) => {
-                errors.iter().for_each(|error| said(file, error, "error", AnsiColor::Red));
-                outln!("{}: {}", file.display(), counted(errors.len(), "problem"));
+                errors.iter().for_each(|error| print_error(file, error, "error", AnsiColor::Red));
+                outln!("{}: {}", file.display(), count_noun(errors.len(), "problem"));
                 code = 1;
             }
         }
@@ -82,7 +82,7 @@ fn problem(error: &PolicyError) -> Value {
 }
 
 /// `FILE:LINE: path: problem`, a format that editors parse.
-fn said(file: &Path, error: &PolicyError, kind: &str, colour: AnsiColor) {
+fn print_error(file: &Path, error: &PolicyError, kind: &str, colour: AnsiColor) {
     let style = Style::new().fg_color(Some(colour.into()));
     let line = error.line.map(|line| format!("{line}:")).unwrap_or_default();
     let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
@@ -95,17 +95,17 @@ fn summary(policy: &Policy) -> String {
     for kind in [EffectKind::Read, EffectKind::Write, EffectKind::Poll, EffectKind::Check] {
         let count = policy.tools().filter(|(_, spec)| spec.kind() == kind).count();
         if count > 0 {
-            parts.push(counted(count, &format!("{} tool", kind.as_str())));
+            parts.push(count_noun(count, &format!("{} tool", kind.as_str())));
         }
     }
     let unknown = policy.tools().filter(|(_, spec)| spec.kind() == EffectKind::Unknown && !spec.terminal);
     let unknown = unknown.count();
     if unknown > 0 {
-        parts.push(format!("{} without an effect", counted(unknown, "tool")));
+        parts.push(format!("{} without an effect", count_noun(unknown, "tool")));
     }
     let tiers = policy.rules.get::<tier::Params>().tiers.len();
     if tiers > 0 {
-        parts.push(counted(tiers, "tier"));
+        parts.push(count_noun(tiers, "tier"));
     }
     let soft = policy.rules.iter().map(|slot| (slot.rule.id, slot.mode)).filter(|(_, mode)| *mode != Mode::Enforce);
     parts.extend(soft.map(|(id, mode)| format!("{id} {}", if mode == Mode::Off { "off" } else { "shadowed" })));
@@ -115,7 +115,7 @@ fn summary(policy: &Policy) -> String {
     parts.join(", ")
 }
 
-fn counted(count: usize, what: &str) -> String {
+fn count_noun(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -10,14 +10,14 @@ use super::stored;
 use callgate_client::{json::OutputFormat, remote::Remote};
 use callgate_core::policy::{
     self,
-    differences::{self, KeyDifference, changed},
+    differences::{self, KeyDifference, diff_keys},
 };
 use callgate_server::policy_file::read_policy;
 
 pub(super) async fn diff(before: &str, after: &str, form: OutputFormat, remote: &Remote) -> anyhow::Result<u8> {
     let (before, after) = (keys(before, remote).await?, keys(after, remote).await?);
     if form.json {
-        let changed = changed(&before, &after);
+        let changed = diff_keys(&before, &after);
         for (key, old, new) in &changed {
             let value = |text: &Option<&String>| text.and_then(|text| serde_json::from_str::<Value>(text).ok());
             outln!("{}", json!({"key": key, "before": value(old), "after": value(new)}));
@@ -61,7 +61,7 @@ fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) 
         (Some(old), None) => format!("- {name}: {old}"),
         (None, new) => format!("+ {name}: {}", new.map_or("", String::as_str)),
     };
-    changed(before, after).into_iter().map(line).collect()
+    diff_keys(before, after).into_iter().map(line).collect()
 }
 
 #[cfg(test)]

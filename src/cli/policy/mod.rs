@@ -3,7 +3,7 @@
 mod backtest;
 mod check;
 mod diff;
-mod doubles;
+mod duplicates;
 mod stored;
 mod suggest;
 
@@ -44,7 +44,7 @@ enum Action {
     Backtest(backtest::BacktestArgs),
     /// Test a policy on repeated calls; exit code 1 when a repeated declared write is allowed, or when no recorded
     /// call succeeded
-    Test(doubles::TestArgs),
+    Test(duplicates::TestArgs),
     /// Suggest limits, thresholds and effects from recorded calls, each with its evidence
     Suggest(suggest::SuggestArgs),
     /// Print the JSON Schema of policy files
@@ -88,7 +88,7 @@ pub(super) async fn run(args: PolicyArgs) -> anyhow::Result<u8> {
             diff::diff(&before, &after, form, &remote).await
         }
         Action::Backtest(args) => backtest::backtest(&args).await.map(|()| 0),
-        Action::Test(args) => doubles::test(&args).await,
+        Action::Test(args) => duplicates::test(&args).await,
         Action::Suggest(args) => suggest::suggest(&args).await.map(|()| 0),
         Action::Schema => check::schema().map(|()| 0),
         Action::Init { file } => check::init(&file).map(|()| 0),

@@ -9,7 +9,7 @@ use tonic_types::StatusExt as _;
 use crate::cli::server_args::ReadArgs;
 use callgate_client::{
     json::OutputFormat,
-    remote::{ActorArgs, Remote, asked, at},
+    remote::{ActorArgs, Remote, at, into_response},
 };
 use callgate_proto::v1::{
     ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, GetPolicyRequest, ListPoliciesRequest, PolicyRevision,
@@ -48,7 +48,7 @@ pub(super) struct ApplyArgs {
     change: ActivationArgs,
 }
 
-fn told(revision: &PolicyRevision) {
+fn print_revision(revision: &PolicyRevision) {
     outln!(
         "revision {} is active: {} (by {} at {})",
         revision.revision,
@@ -69,16 +69,16 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request =
         ApplyPolicyRequest { text, note: change.note.clone(), expected_revision: change.expect, mode: mode.into() };
-    let answer = client.apply_policy(change.by.signed(request)?).await;
+    let answer = client.apply_policy(change.by.sign_request(request)?).await;
     if let Err(status) = &answer {
         let problems = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
         problems.iter().for_each(|problem| errln!("{}: {}", args.file.display(), problem.description));
     }
-    let applied = asked(answer)?;
-    change.server.form.tell(&applied, |applied| {
+    let applied = into_response(answer)?;
+    change.server.form.print_item(&applied, |applied| {
         applied.warnings.iter().for_each(|warning| outln!("warning: {warning}"));
         match &applied.revision {
-            Some(revision) => told(revision),
+            Some(revision) => print_revision(revision),
             None => outln!("stored: {}", short(&applied.hash)),
         }
     })
@@ -89,11 +89,11 @@ pub(super) async fn list(form: OutputFormat, remote: &Remote) -> anyhow::Result<
     let mut request = ListPoliciesRequest { page_size: PAGE, ..ListPoliciesRequest::default() };
     let mut state = "active";
     loop {
-        let page = asked(client.list_policies(request.clone()).await)?;
+        let page = into_response(client.list_policies(request.clone()).await)?;
         if page.revisions.is_empty() && request.page_token.is_empty() && !form.json {
             outln!("No policy was applied yet: the built-in one is active, which declares no tools.");
         }
-        form.each(&page.revisions, |revision| {
+        form.print_items(&page.revisions, |revision| {
             let state = std::mem::take(&mut state);
             let (at, hash) = (at(revision.activate_time.as_ref()), short(&revision.hash));
             let PolicyRevision { revision, activated_by, note, .. } = revision;
@@ -109,7 +109,7 @@ pub(super) async fn list(form: OutputFormat, remote: &Remote) -> anyhow::Result<
 /// Hash and text of a stored policy; for an empty hash of the active one, none for the built-in one.
 pub(super) async fn policy(hash: &str, remote: &Remote) -> anyhow::Result<Option<(String, String)>> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
-    let found = asked(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;
+    let found = into_response(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;
     Ok((!found.hash.is_empty()).then_some((found.hash, found.text)))
 }
 
@@ -125,8 +125,8 @@ pub(super) async fn show(hash: Option<&str>, form: OutputFormat, remote: &Remote
     let hash = hash.unwrap_or_default();
     if form.json {
         let mut client = PolicyServiceClient::new(remote.connect().await?);
-        let found = asked(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;
-        return form.tell(&found, |_| ());
+        let found = into_response(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;
+        return form.print_item(&found, |_| ());
     }
     out!("{}", text(hash, remote).await?);
     Ok(())
@@ -136,13 +136,13 @@ pub(super) async fn activate(hash: &str, change: &ActivationArgs) -> anyhow::Res
     let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request =
         ActivatePolicyRequest { hash: hash.to_owned(), note: change.note.clone(), expected_revision: change.expect };
-    let activated = asked(client.activate_policy(change.by.signed(request)?).await)?;
-    change.server.form.each(activated.revision.as_slice(), told)
+    let activated = into_response(client.activate_policy(change.by.sign_request(request)?).await)?;
+    change.server.form.print_items(activated.revision.as_slice(), print_revision)
 }
 
 pub(super) async fn rollback(change: &ActivationArgs) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request = RollbackPolicyRequest { note: change.note.clone(), expected_revision: change.expect };
-    let activated = asked(client.rollback_policy(change.by.signed(request)?).await)?;
-    change.server.form.each(activated.revision.as_slice(), told)
+    let activated = into_response(client.rollback_policy(change.by.sign_request(request)?).await)?;
+    change.server.form.print_items(activated.revision.as_slice(), print_revision)
 }

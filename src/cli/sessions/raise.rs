@@ -4,14 +4,14 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 
 use super::{WriteArgs, client};
-use callgate_client::remote::asked;
+use callgate_client::remote::into_response;
 use callgate_core::domain::budget::{Dimension, micros};
 use callgate_proto::v1::{BudgetScope, BudgetUsage, RaiseBudgetRequest};
 use callgate_server::grpc::{FromWire, ToWire};
 
 /// Scope of a raised budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Whose {
+enum BudgetOwner {
     /// The budget of the session with its child sessions
     CallTree,
     /// The budget of its current run, until the run ends
@@ -30,7 +30,7 @@ pub(super) struct RaiseArgs {
     extra: String,
     /// The budget's scope
     #[arg(long, default_value = "call-tree")]
-    scope: Whose,
+    scope: BudgetOwner,
     /// Reason, stored in the audit log
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
@@ -46,8 +46,8 @@ impl RaiseArgs {
             _ => self.extra.parse().ok(),
         };
         let scope = match self.scope {
-            Whose::Run => BudgetScope::Run,
-            Whose::CallTree => BudgetScope::CallTree,
+            BudgetOwner::Run => BudgetScope::Run,
+            BudgetOwner::CallTree => BudgetScope::CallTree,
         };
         Ok(RaiseBudgetRequest {
             session_id: self.session.clone(),
@@ -63,12 +63,13 @@ impl RaiseArgs {
 pub(super) async fn run(args: RaiseArgs) -> anyhow::Result<()> {
     let request = args.request()?;
     let (scope, dimension, budget) = (request.scope, request.dimension(), args.budget);
-    let raised = asked(client(&args.server.remote).await?.raise_budget(args.server.by.signed(request)?).await)?;
+    let raised =
+        into_response(client(&args.server.remote).await?.raise_budget(args.server.by.sign_request(request)?).await)?;
     let is_it = |left: &&BudgetUsage| left.scope == scope && left.dimension() == dimension;
-    args.server.form.tell(&raised, |raised| match raised.budgets.iter().find(is_it) {
+    args.server.form.print_item(&raised, |raised| match raised.budgets.iter().find(is_it) {
         Some(BudgetUsage { used, limit, extra, .. }) => {
             let in_words = |amount: u64| match Dimension::from_wire(dimension) {
-                Ok(dimension) => dimension.in_words(amount),
+                Ok(dimension) => dimension.describe_amount(amount),
                 Err(_) => amount.to_string(),
             };
             let (used, limit, extra) = (in_words(*used), in_words(*limit), in_words(*extra));

@@ -56,7 +56,7 @@ pub(super) fn write(outcome: &LintOutcome<'_>) -> anyhow::Result<String> {
 }
 
 /// One line per report.
-pub(super) fn lines(outcome: &LintOutcome<'_>) -> String {
+pub(super) fn render_reports(outcome: &LintOutcome<'_>) -> String {
     outcome.found.iter().map(|found| format!("{}\n", report(outcome, found))).collect()
 }
 

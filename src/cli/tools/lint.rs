@@ -106,7 +106,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let found = lint::check(&facts, &levels);
     let outcome = LintOutcome { facts: &facts, found: &found };
     let text = match args.format {
-        _ if args.json => json::lines(&outcome),
+        _ if args.json => json::render_reports(&outcome),
         Format::Text => text::write(&outcome),
         Format::Json => json::write(&outcome)?,
         Format::Sarif => sarif::write(&outcome)?,

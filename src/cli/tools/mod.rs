@@ -16,7 +16,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 
-use callgate_client::remote::{Remote, asked};
+use callgate_client::remote::{Remote, into_response};
 use callgate_core::{
     policy::{self, Policy},
     tool_list::{self, LIST_BYTES_MAX, ToolList},
@@ -76,7 +76,7 @@ fn prompt(args: &PromptArgs) -> anyhow::Result<()> {
 /// The active policy of a running server.
 async fn active(remote: &Remote) -> anyhow::Result<Policy> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
-    let found = asked(client.get_policy(GetPolicyRequest::default()).await)?;
+    let found = into_response(client.get_policy(GetPolicyRequest::default()).await)?;
     if found.hash.is_empty() {
         return Ok(Policy::default());
     }

@@ -18,7 +18,13 @@ pub(super) fn write(outcome: &LintOutcome<'_>) -> String {
         let _ = match tool {
             Some(tool) => {
                 let doc = tool.doc;
-                writeln!(text, "{BOLD}{}{BOLD:#} {DIM}{}:{}{DIM:#}", shown(&doc.name), shown(&doc.source), doc.line)
+                writeln!(
+                    text,
+                    "{BOLD}{}{BOLD:#} {DIM}{}:{}{DIM:#}",
+                    escape_text(&doc.name),
+                    escape_text(&doc.source),
+                    doc.line
+                )
             }
             None => writeln!(text, "{BOLD}all tools{BOLD:#}"),
         };
@@ -37,12 +43,12 @@ fn report(text: &mut String, found: &LintFinding) {
     };
     let style = Style::new().fg_color(Some(color.into())).bold();
     let (severity, lint, report) = (found.severity.as_str(), found.lint.id, &found.report);
-    let _ = writeln!(text, "  {style}{severity}[{lint}]{style:#}: {}", shown(&report.message));
+    let _ = writeln!(text, "  {style}{severity}[{lint}]{style:#}: {}", escape_text(&report.message));
     if !report.pointer.is_empty() {
-        let _ = writeln!(text, "    {DIM}at{DIM:#}      {}", shown(&report.pointer));
+        let _ = writeln!(text, "    {DIM}at{DIM:#}      {}", escape_text(&report.pointer));
     }
     let _ = writeln!(text, "    {DIM}why{DIM:#}     {}", report.reason);
-    let _ = writeln!(text, "    {DIM}better{DIM:#}  {}", shown(&report.better));
+    let _ = writeln!(text, "    {DIM}better{DIM:#}  {}", escape_text(&report.better));
 }
 
 fn summary(text: &mut String, outcome: &LintOutcome<'_>) {
@@ -65,6 +71,6 @@ fn summary(text: &mut String, outcome: &LintOutcome<'_>) {
 }
 
 /// A text from a list, on one line, without terminal control characters.
-fn shown(text: &str) -> String {
+fn escape_text(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Limited};
 use tonic::{Request, body::Body, client::GrpcService as _};
 
 use super::figures::{ReplicaFigures, VerdictLabels};
-use callgate_client::remote::{AuthenticatedChannel, asked};
+use callgate_client::remote::{AuthenticatedChannel, into_response};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 use callgate_proto::v1::{
@@ -66,7 +66,7 @@ pub(super) struct FleetClient {
     url: String,
 }
 
-fn within<T>(message: T) -> Request<T> {
+fn with_timeout<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(ANSWER_MAX);
     request
@@ -78,12 +78,12 @@ impl FleetClient {
     }
 
     /// Takes a snapshot.
-    pub(super) async fn look(&self, before: Option<&FleetSnapshot>) -> anyhow::Result<FleetSnapshot> {
+    pub(super) async fn take_snapshot(&self, before: Option<&FleetSnapshot>) -> anyhow::Result<FleetSnapshot> {
         let mut servers = ServerServiceClient::new(self.wire.clone());
         let mut sessions = SessionServiceClient::new(self.wire.clone());
         let mut approvals = ApprovalServiceClient::new(self.wire.clone());
         let mut policies = PolicyServiceClient::new(self.wire.clone());
-        let server = asked(servers.get_server_info(within(GetServerInfoRequest {})).await);
+        let server = into_response(servers.get_server_info(with_timeout(GetServerInfoRequest {})).await);
         let server = server.with_context(|| self.url.clone())?.server.unwrap_or_default();
         let (ready, _) = self.page("/readyz").await?;
         let is_ready = ready == 200;
@@ -101,14 +101,15 @@ impl FleetClient {
         }
         fleet.compare(before);
         let request = ListSessionsRequest { page_size: SESSIONS, ..ListSessionsRequest::default() };
-        let page = asked(sessions.list_sessions(within(request)).await)?;
+        let page = into_response(sessions.list_sessions(with_timeout(request)).await)?;
         (fleet.sessions, fleet.has_more) = (page.sessions, !page.next_page_token.is_empty());
-        fleet.halts = asked(sessions.list_halts(within(ListHaltsRequest::default())).await)?.halts;
+        fleet.halts = into_response(sessions.list_halts(with_timeout(ListHaltsRequest::default())).await)?.halts;
         let state = ApprovalState::Pending.into();
         let request = ListApprovalsRequest { state, page_size: APPROVALS, ..ListApprovalsRequest::default() };
-        fleet.approvals = asked(approvals.list_approvals(within(request)).await)?.approvals;
+        fleet.approvals = into_response(approvals.list_approvals(with_timeout(request)).await)?.approvals;
         let request = ListPoliciesRequest { page_size: 1, ..ListPoliciesRequest::default() };
-        fleet.revision = asked(policies.list_policies(within(request)).await)?.revisions.into_iter().next();
+        fleet.revision =
+            into_response(policies.list_policies(with_timeout(request)).await)?.revisions.into_iter().next();
         for session in fleet.sessions.iter().take(STATES) {
             // It may have been deleted meanwhile.
             if let Ok(state) = self.state_of(&session.session_id).await {
@@ -121,7 +122,9 @@ impl FleetClient {
     async fn state_of(&self, session: &str) -> anyhow::Result<SessionState> {
         let mut gate = GateServiceClient::new(self.wire.clone());
         let request = GetSessionStateRequest { session_id: session.to_owned(), last_calls: 1, summary_tokens: 0 };
-        asked(gate.get_session_state(within(request)).await)?.state.context("the server returned no state")
+        into_response(gate.get_session_state(with_timeout(request)).await)?
+            .state
+            .context("the server returned no state")
     }
 
     /// Status and text of an HTTP path.

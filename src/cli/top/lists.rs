@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{figures::VerdictLabels, fleet::FleetSnapshot};
-use callgate_client::remote::named;
+use callgate_client::remote::member_name;
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::{
     time::unix_ms,
@@ -74,7 +74,7 @@ impl ListKind {
 }
 
 /// Short duration between two times: `4m`.
-fn between(from: Timestamp, to: Timestamp) -> String {
+fn describe_duration(from: Timestamp, to: Timestamp) -> String {
     match to.since_ms(from) / 1_000 {
         s @ 0..60 => format!("{s}s"),
         s @ 60..3_600 => format!("{}m", s / 60),
@@ -89,12 +89,12 @@ fn moment(time: Option<&prost_types::Timestamp>) -> Timestamp {
 
 /// Age.
 pub(super) fn ago(fleet: &FleetSnapshot, time: Option<&prost_types::Timestamp>) -> String {
-    if time.is_some() { between(moment(time), fleet.at) } else { "-".to_owned() }
+    if time.is_some() { describe_duration(moment(time), fleet.at) } else { "-".to_owned() }
 }
 
 /// Remaining time.
 fn ahead(fleet: &FleetSnapshot, time: Option<&prost_types::Timestamp>) -> String {
-    if time.is_some() { between(fleet.at, moment(time)) } else { "-".to_owned() }
+    if time.is_some() { describe_duration(fleet.at, moment(time)) } else { "-".to_owned() }
 }
 
 pub(super) fn dollars(micros: u64) -> String {
@@ -143,7 +143,7 @@ fn approvals(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
 }
 
 /// Refusals, the currently most frequent first.
-pub(super) fn refused(fleet: &FleetSnapshot) -> Vec<(&VerdictLabels, f64, f64)> {
+pub(super) fn list_refusals(fleet: &FleetSnapshot) -> Vec<(&VerdictLabels, f64, f64)> {
     let counted = fleet.figures.iter().flat_map(|figures| &figures.verdicts);
     let mut all: Vec<(&VerdictLabels, f64, f64)> = counted
         .filter(|(verdict, count)| verdict.decision != "ALLOW" && **count > 0.0)
@@ -164,18 +164,18 @@ fn refusals(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
             format!("{count:.0}"),
         ]
     };
-    refused(fleet).into_iter().map(row).collect()
+    list_refusals(fleet).into_iter().map(row).collect()
 }
 
 /// A tool with an open circuit: failure, end, and an affected session.
-pub(super) type Cooling<'a> = (&'a str, String, Option<&'a prost_types::Timestamp>, &'a str);
+pub(super) type OpenCircuitRow<'a> = (&'a str, String, Option<&'a prost_types::Timestamp>, &'a str);
 
 /// Tools with an open circuit, each once.
-pub(super) fn cooling(fleet: &FleetSnapshot) -> Vec<Cooling<'_>> {
-    let mut all: BTreeMap<&str, Cooling<'_>> = BTreeMap::new();
+pub(super) fn cooling(fleet: &FleetSnapshot) -> Vec<OpenCircuitRow<'_>> {
+    let mut all: BTreeMap<&str, OpenCircuitRow<'_>> = BTreeMap::new();
     for state in &fleet.states {
         for cooldown in &state.open_circuit_breakers {
-            let kind = named(cooldown.failure().as_str_name(), "FAILURE_KIND_");
+            let kind = member_name(cooldown.failure().as_str_name(), "FAILURE_KIND_");
             let one = (cooldown.tool.as_str(), kind, cooldown.expire_time.as_ref(), state.session_id.as_str());
             all.entry(&cooldown.tool).or_insert(one);
         }
@@ -184,22 +184,22 @@ pub(super) fn cooling(fleet: &FleetSnapshot) -> Vec<Cooling<'_>> {
 }
 
 fn cooldowns(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
-    let row = |(tool, kind, until, session): Cooling<'_>| {
+    let row = |(tool, kind, until, session): OpenCircuitRow<'_>| {
         vec![tool.to_owned(), kind, ahead(fleet, until), session.to_owned()]
     };
     cooling(fleet).into_iter().map(row).collect()
 }
 
 /// A budget near its limit: session, scope, dimension, usage and limit.
-pub(super) type Near<'a> = (&'a str, String, String, u64, u64);
+pub(super) type NearLimitRow<'a> = (&'a str, String, String, u64, u64);
 
 /// Budgets by usage, the fullest first.
-pub(super) fn near(fleet: &FleetSnapshot) -> Vec<Near<'_>> {
+pub(super) fn near(fleet: &FleetSnapshot) -> Vec<NearLimitRow<'_>> {
     let mut all = Vec::new();
     for state in &fleet.states {
         for left in state.budgets.iter().filter(|left| left.limit > 0 && share(left.used, left.limit) >= NEAR) {
-            let scope = named(left.scope().as_str_name(), "BUDGET_SCOPE_");
-            let dimension = named(left.dimension().as_str_name(), "BUDGET_DIMENSION_");
+            let scope = member_name(left.scope().as_str_name(), "BUDGET_SCOPE_");
+            let dimension = member_name(left.dimension().as_str_name(), "BUDGET_DIMENSION_");
             all.push((state.session_id.as_str(), scope, dimension, left.used, left.limit));
         }
     }
@@ -212,7 +212,7 @@ fn share(used: u64, limit: u64) -> f64 {
 }
 
 fn budgets(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
-    let row = |(session, scope, dimension, used, limit): Near<'_>| {
+    let row = |(session, scope, dimension, used, limit): NearLimitRow<'_>| {
         let amount = |n: u64| if dimension == "cost_micros" { dollars(n) } else { n.to_string() };
         let (used_up, of) = (amount(used), amount(limit));
         let percent = format!("{:.0}%", share(used, limit) * 100.0);
@@ -223,7 +223,7 @@ fn budgets(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
 
 fn halts(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     let row = |halt: &callgate_proto::v1::HaltState| {
-        let what = named(halt.scope().as_str_name(), "HALT_SCOPE_");
+        let what = member_name(halt.scope().as_str_name(), "HALT_SCOPE_");
         let name = if what == "tenant" { "everything".to_owned() } else { halt.name.clone() };
         vec![what, name, ago(fleet, halt.create_time.as_ref()), halt.by.clone(), halt.reason.clone()]
     };
@@ -233,5 +233,5 @@ fn halts(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
 /// Age of the oldest open approval request.
 pub(super) fn oldest(fleet: &FleetSnapshot) -> Option<String> {
     let oldest = fleet.approvals.iter().map(|approval| unix_ms(approval.create_time.as_ref())).min()?;
-    Some(between(Timestamp::from_millis(oldest), fleet.at))
+    Some(describe_duration(Timestamp::from_millis(oldest), fleet.at))
 }

@@ -14,7 +14,7 @@ use clap::Args;
 use tokio::time::{sleep, timeout};
 
 use self::fleet::{FleetClient, FleetSnapshot};
-use callgate_client::{out, remote::Remote};
+use callgate_client::{out, output, remote::Remote};
 
 /// Arguments of `callgate top`.
 #[derive(Debug, Args)]
@@ -44,9 +44,9 @@ pub(super) async fn run(args: TopArgs) -> anyhow::Result<()> {
         watch(&asker, Duration::from_secs(args.interval)).await;
         return Ok(());
     }
-    let before = asker.look(None).await?;
+    let before = asker.take_snapshot(None).await?;
     sleep(RATE_WINDOW).await;
-    let fleet = asker.look(Some(&before)).await?;
+    let fleet = asker.take_snapshot(Some(&before)).await?;
     match args.json {
         true => outln!("{}", render::json(&fleet)),
         false => out!("{}", render::text(&fleet)),
@@ -58,10 +58,10 @@ pub(super) async fn run(args: TopArgs) -> anyhow::Result<()> {
 /// in place of stale figures.
 async fn watch(asker: &FleetClient, interval: Duration) {
     let mut before: Option<FleetSnapshot> = None;
-    while !out::is_closed() {
-        let problem = match timeout(READ_MAX, asker.look(before.as_ref())).await {
+    while !output::is_closed() {
+        let problem = match timeout(READ_MAX, asker.take_snapshot(before.as_ref())).await {
             Ok(Ok(fleet)) => {
-                out::clear_screen();
+                output::clear_screen();
                 outln!("{}", render::text(&fleet));
                 // The first read has no rates: the second follows soon.
                 let pause = if before.is_none() { RATE_WINDOW.min(interval) } else { interval };
@@ -72,7 +72,7 @@ async fn watch(asker: &FleetClient, interval: Duration) {
             Ok(Err(error)) => format!("{error:#}"),
             Err(_) => format!("no answer within {} s", READ_MAX.as_secs()),
         };
-        out::clear_screen();
+        output::clear_screen();
         outln!("{}", render::unavailable(&problem, before.as_ref()));
         sleep(interval).await;
     }

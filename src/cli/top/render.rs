@@ -41,7 +41,7 @@ pub(super) fn text(fleet: &FleetSnapshot) -> String {
 
 /// The text in place of a table while the server gives no answer.
 pub(super) fn unavailable(problem: &str, last: Option<&FleetSnapshot>) -> String {
-    let red = colored(AnsiColor::Red);
+    let red = colored_style(AnsiColor::Red);
     let mut text = format!("{red}No answer, retrying: {problem}{red:#}");
     if let Some(last) = last {
         let _ = write!(text, "\nLast answer from {}: {}.", last.url, at(Some(&moment(last))));
@@ -49,7 +49,7 @@ pub(super) fn unavailable(problem: &str, last: Option<&FleetSnapshot>) -> String
     text
 }
 
-const fn colored(color: AnsiColor) -> Style {
+const fn colored_style(color: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(color)))
 }
 
@@ -65,7 +65,7 @@ fn summary(fleet: &FleetSnapshot) -> String {
     };
     let revision = fleet.revision.as_ref().map(|one| format!(" rev {}", one.revision)).unwrap_or_default();
     let mode = if fleet.server.enforced { "" } else { "  shadow" };
-    let (bold, yellow) = (Style::new().bold(), colored(AnsiColor::Yellow));
+    let (bold, yellow) = (Style::new().bold(), colored_style(AnsiColor::Yellow));
     let now = at(Some(&moment(fleet)));
     format!(
         "{bold}callgate {}{bold:#}  {}  {policy}{revision}{yellow}{mode}{yellow:#}  {}\n{}\n{}\n{}\n",
@@ -93,14 +93,14 @@ fn calls(fleet: &FleetSnapshot) -> String {
     ];
     let cells = decisions.map(|(decision, color)| {
         let rate = fleet.rate(decision);
-        let style = if rate > 0.0 { colored(color) } else { Style::new().dimmed() };
+        let style = if rate > 0.0 { colored_style(color) } else { Style::new().dimmed() };
         format!("{style}{decision} {rate:.1}{style:#}")
     });
     format!("calls/s   {}", cells.join("  "))
 }
 
 fn health(fleet: &FleetSnapshot) -> String {
-    let (green, red) = (colored(AnsiColor::Green), colored(AnsiColor::Red));
+    let (green, red) = (colored_style(AnsiColor::Green), colored_style(AnsiColor::Red));
     let ready = if fleet.is_ready { format!("{green}ready{green:#}") } else { format!("{red}not ready{red:#}") };
     let Some(figures) = &fleet.figures else { return format!("server    {ready}") };
     let mut text = format!("server    {ready}  judging {:.0}  queued {:.0}", figures.at_work, figures.waiting);
@@ -124,7 +124,7 @@ fn sessions(fleet: &FleetSnapshot) -> String {
     let open: u64 = fleet.sessions.iter().map(|session| u64::from(session.open_calls)).sum();
     let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
     let more = if fleet.has_more { "+" } else { "" };
-    let yellow = colored(AnsiColor::Yellow);
+    let yellow = colored_style(AnsiColor::Yellow);
     let approvals = match oldest(fleet) {
         Some(age) => format!("{yellow}approvals {}, oldest {age}{yellow:#}", fleet.approvals.len()),
         None => "approvals 0".to_owned(),
@@ -146,7 +146,7 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
         DECISIONS.into_iter().map(|decision| (decision.to_owned(), json!(fleet.rate(decision)))).collect();
     let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
     let oldest = fleet.approvals.iter().min_by_key(|approval| unix_ms(approval.create_time.as_ref()));
-    let refused = lists::refused(fleet).into_iter().map(|(verdict, rate, count)| {
+    let refused = lists::list_refusals(fleet).into_iter().map(|(verdict, rate, count)| {
         json!({"tool": verdict.tool, "decision": verdict.decision, "rule": verdict.rule, "reason": verdict.reason,
             "perSecond": fleet.has_rates.then_some(rate), "count": count})
     });

@@ -95,13 +95,13 @@ fn fleet() -> FleetSnapshot {
     }
 }
 
-fn shown(fleet: &FleetSnapshot) -> String {
+fn render_fleet(fleet: &FleetSnapshot) -> String {
     anstream::adapter::strip_str(&render::text(fleet)).to_string()
 }
 
 #[test]
 fn top_shows_the_summary_and_every_list_that_is_not_empty() {
-    let text = shown(&fleet());
+    let text = render_fleet(&fleet());
     for line in [
         "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a8d0e1f23  22:13:20Z\n",
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
@@ -118,7 +118,7 @@ fn top_shows_the_summary_and_every_list_that_is_not_empty() {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
     assert!(!text.contains('\u{1b}'), "text from agents has no control characters");
-    assert!(!shown(&FleetSnapshot { halts: vec![], ..fleet() }).contains("Halts"), "an empty list is left out");
+    assert!(!render_fleet(&FleetSnapshot { halts: vec![], ..fleet() }).contains("Halts"), "an empty list is left out");
 }
 
 #[test]
@@ -136,6 +136,6 @@ fn top_explains_the_row_of_tools_without_a_metric_of_their_own() {
     let figures = fleet.figures.as_mut().expect("some");
     let others = figures.verdicts.keys().find(|verdict| verdict.decision == "DENY").cloned().expect("one");
     figures.verdicts = BTreeMap::from([(VerdictLabels { tool: "_OTHER".into(), ..others }, 3.0)]);
-    let text = shown(&fleet);
+    let text = render_fleet(&fleet);
     assert!(text.contains("(others): undeclared tools") && !text.contains("_OTHER"), "{text}");
 }

@@ -1,24 +1,24 @@
 //! The features of a successful result that comparisons use: its digest, and the marks that loop rules read.
 
-mod inside;
-mod named;
+mod lists;
 mod receipt;
 mod sentence;
+mod stored_parts;
 mod texts;
 mod times;
-mod words;
+mod vocabulary;
 
 use std::borrow::Cow;
 
 use sha2::{Digest as _, Sha256};
 
 pub use self::{
-    named::{Number, PackedNames},
     receipt::ResultDifference,
+    stored_parts::{Number, PackedNames},
 };
 use self::{
-    texts::{ReaderOutput, unwrapped},
-    words::snake,
+    texts::{ReaderOutput, unwrap_document},
+    vocabulary::snake,
 };
 use super::{
     fingerprint::ResultDigest,
@@ -35,7 +35,7 @@ const LONG_BYTES: usize = 65;
 const NEGATIONS: [&str; 9] = ["no", "not", "none", "never", "nothing", "nobody", "cannot", "without", "nor"];
 /// Amount of information in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Says {
+pub enum ContentAmount {
     /// At most 64 bytes without a list (`ok`, `sent`, nothing at all), a sentence that acknowledges, or constants
     /// alone.
     Little,
@@ -47,7 +47,7 @@ pub enum Says {
     Lists,
 }
 
-impl Says {
+impl ContentAmount {
     /// Every member, in the order of its stored code.
     pub const ALL: [Self; 4] = [Self::Little, Self::NoMatches, Self::Much, Self::Lists];
 }
@@ -73,7 +73,7 @@ pub struct ResultMarkers {
     /// Hash of the expiry times in the result that lie 5 s to 24 h ahead.
     pub lapses: Option<u64>,
     /// Amount of information.
-    pub says: Says,
+    pub says: ContentAmount,
     /// It reports an unmistakable failure.
     pub failed: bool,
 }
@@ -81,7 +81,7 @@ pub struct ResultMarkers {
 impl ResultMarkers {
     /// Those of a result of whose parts nothing is known.
     #[must_use]
-    pub fn without_parts(frame: u64, says: Says, failed: bool) -> Self {
+    pub fn without_parts(frame: u64, says: ContentAmount, failed: bool) -> Self {
         Self {
             frame,
             inside: 0,
@@ -99,7 +99,7 @@ impl ResultMarkers {
     /// It acknowledges, names something outside lists, or tells that something was made just then.
     #[must_use]
     pub fn is_of_an_act(&self) -> bool {
-        self.says == Says::Little || !self.names.is_empty() || self.made_now
+        self.says == ContentAmount::Little || !self.names.is_empty() || self.made_now
     }
 
     /// Folds the numbers into the frame, because one of them may be a redacted secret.
@@ -140,11 +140,11 @@ impl ComparableResult {
             }
             _ => ReaderOutput::of_text(text, now),
         };
-        let (says, failed) = said(text, read);
+        let (says, failed) = measure_content(text, read);
         let digest = ResultDigest::of_success(reading.known_by(text));
         let (frame, (inside, inside_frame)) = (reading.frame(), reading.inside());
         let (made_now, lapses) = (reading.made_now, reading.lapses);
-        let (names, numbers, named) = reading.parts();
+        let (names, numbers, named) = reading.into_parts();
         Self {
             digest,
             marks: ResultMarkers { frame, inside, inside_frame, names, numbers, named, made_now, lapses, says, failed },
@@ -154,7 +154,11 @@ impl ComparableResult {
     /// The answer for a result that was reported by digest alone.
     #[must_use]
     pub fn of_digest(digest: &str, bytes: Option<u64>) -> Self {
-        let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) { Says::Much } else { Says::Little };
+        let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) {
+            ContentAmount::Much
+        } else {
+            ContentAmount::Little
+        };
         let marks = ResultMarkers::without_parts(eight(&[digest]), says, false);
         Self { digest: ResultDigest::of_success(digest), marks }
     }
@@ -173,36 +177,36 @@ fn eight(texts: &[&str]) -> u64 {
 }
 
 /// Amount of information in a result, and whether it reports a failure.
-fn said(text: &str, value: Option<&Json>) -> (Says, bool) {
+fn measure_content(text: &str, value: Option<&Json>) -> (ContentAmount, bool) {
     let Some(value) = value else { return (of_text(text), exits_badly(text)) };
     let failed = reports_failure(value);
     if let Some(content) = mcp_texts(value) {
         let (says, inside) = match &content[..] {
-            [one] => said(one.trim(), unwrapped(one, 0).as_ref()),
+            [one] => measure_content(one.trim(), unwrap_document(one, 0).as_ref()),
             _ => (of_text(&content.concat()), false),
         };
         return (says, failed || inside);
     }
     let says = match lists(value) {
-        Some(true) => Says::Lists,
-        Some(false) => Says::NoMatches,
+        Some(true) => ContentAmount::Lists,
+        Some(false) => ContentAmount::NoMatches,
         None if has_news(value) => by_length(text),
-        None => Says::Little,
+        None => ContentAmount::Little,
     };
     (says, failed || matches!(value, Json::String(text) if exits_badly(text)))
 }
 
-fn by_length(text: &str) -> Says {
-    if text.len() >= LONG_BYTES { Says::Much } else { Says::Little }
+fn by_length(text: &str) -> ContentAmount {
+    if text.len() >= LONG_BYTES { ContentAmount::Much } else { ContentAmount::Little }
 }
 
 /// Multi-line texts are informative by length; a one-line sentence only if it negates, or is one word with a digit.
 /// Others acknowledge: `Scrolled down by 500 pixels` is the same whether the page moved or not.
-fn of_text(text: &str) -> Says {
+fn of_text(text: &str) -> ContentAmount {
     match text.trim() {
         text if text.contains('\n') => by_length(text),
-        sentence if says_something(sentence) => Says::Much,
-        _ => Says::Little,
+        sentence if says_something(sentence) => ContentAmount::Much,
+        _ => ContentAmount::Little,
     }
 }
 
@@ -245,7 +249,7 @@ pub fn is_echo(result: &Json, arguments: &Json) -> bool {
 fn add_leaves(value: &Json, wrapped: usize, leaves: &mut Vec<String>) {
     match value {
         Json::Number(text) => leaves.push(text.clone()),
-        Json::String(text) => match unwrapped(text, wrapped) {
+        Json::String(text) => match unwrap_document(text, wrapped) {
             Some(inner) => add_leaves(&inner, wrapped + 1, leaves),
             None => leaves.push(text.trim().to_owned()),
         },
@@ -260,7 +264,7 @@ fn lists(value: &Json) -> Option<bool> {
     match value {
         Json::Array(items) => Some(!items.is_empty()),
         Json::Object(members) => members.iter().filter_map(|(_, value)| lists(value)).max(),
-        Json::String(text) => unwrapped(text, 1).and_then(|inner| lists(&inner)),
+        Json::String(text) => unwrap_document(text, 1).and_then(|inner| lists(&inner)),
         _ => None,
     }
 }

@@ -187,13 +187,15 @@ impl AuditEvent {
                 let whose = raise.scope().as_str().replace('_', " ");
                 let what = match extra {
                     0 => format!("{} of the {whose}: as the policy has it", dimension.as_str()),
-                    extra => format!("{} of the {whose}: {} more", dimension.as_str(), dimension.in_words(extra)),
+                    extra => {
+                        format!("{} of the {whose}: {} more", dimension.as_str(), dimension.describe_amount(extra))
+                    }
                 };
                 (AuditOperation::BudgetRaised, what)
             }
         };
         let why = controlled.reason.as_deref().unwrap_or_default();
-        Some(Self::new(kind, by, what).about(&controlled.session).because(why))
+        Some(Self::new(kind, by, what).with_session(&controlled.session).because(why))
     }
 }
 
@@ -209,7 +211,7 @@ impl AuditEvent {
 
     /// About one session.
     #[must_use]
-    pub fn about(mut self, session: &SessionId) -> Self {
+    pub fn with_session(mut self, session: &SessionId) -> Self {
         self.session = Some(session.to_string());
         self
     }
@@ -223,7 +225,7 @@ impl AuditEvent {
 
     /// The texts in the order of an entry: name, credential, address, session, description, reason.
     #[must_use]
-    pub fn words(&self) -> [Option<String>; WORDS] {
+    pub fn texts(&self) -> [Option<String>; WORDS] {
         let Actor { name, credential, from, .. } = &self.by;
         let what = Some(self.what.clone());
         [Some(name.clone()), Some(credential.to_string()), from.clone(), self.session.clone(), what, self.why.clone()]

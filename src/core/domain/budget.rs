@@ -78,7 +78,7 @@ closed_set! {
 impl Dimension {
     /// An amount of this dimension in words: `12 steps`, `$0.25`, `3 min`.
     #[must_use]
-    pub fn in_words(self, amount: u64) -> String {
+    pub fn describe_amount(self, amount: u64) -> String {
         match self {
             Self::Steps => count(amount, "step", ""),
             Self::ToolCalls => count(amount, "tool call", ""),
@@ -96,11 +96,11 @@ impl Dimension {
     #[must_use]
     pub fn left_in_words(self, rest: u64, limit: u64) -> String {
         match self {
-            Self::Cost | Self::Elapsed => format!("{} of {}", self.in_words(rest), self.in_words(limit)),
+            Self::Cost | Self::Elapsed => format!("{} of {}", self.describe_amount(rest), self.describe_amount(limit)),
             Self::Tokens if rest.max(limit) >= 1_000_000 => {
-                format!("{} of {}", self.in_words(rest), self.in_words(limit))
+                format!("{} of {}", self.describe_amount(rest), self.describe_amount(limit))
             }
-            _ => format!("{rest} of {}", self.in_words(limit)),
+            _ => format!("{rest} of {}", self.describe_amount(limit)),
         }
     }
 
@@ -295,7 +295,7 @@ impl Raise {
 
 /// Remainder of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingBudget {
     /// Scope.
     pub scope: BudgetScope,
     /// Dimension.
@@ -308,7 +308,7 @@ pub struct Left {
     pub extra: u64,
 }
 
-impl Left {
+impl RemainingBudget {
     /// The amount that may still be spent.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
@@ -318,6 +318,6 @@ impl Left {
 
 /// True when the budget of some scope is exhausted.
 #[must_use]
-pub fn is_spent(left: &[Left]) -> bool {
+pub fn is_spent(left: &[RemainingBudget]) -> bool {
     left.iter().any(|left| left.dimension.stops() && left.remaining() == 0)
 }

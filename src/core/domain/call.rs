@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     budget::Usage,
-    effect::{Effect, Fresh},
+    effect::{Effect, Freshness},
     finding::{CallRef, Decision, Finding, Level},
     fingerprint::{ArgsDigest, Fingerprint, WitnessDigest},
     ids::{AgentId, CallId, HostName, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
@@ -54,7 +54,7 @@ pub struct Request {
     /// The agent marks an intended repetition of an earlier call.
     pub repeat_intended: bool,
     /// Names of parameters by which the model itself can give a justification or mark a repetition.
-    pub sayable: Option<Box<Sayable>>,
+    pub sayable: Option<Box<AddedParameters>>,
     /// The phase that the session is in, when its caller keeps it.
     pub phase: Option<String>,
 }
@@ -88,7 +88,7 @@ impl Request {
 
 /// Parameters that a caller added to a tool's schema for statements of its model. Only refusals name them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sayable {
+pub struct AddedParameters {
     /// Parameter for the justification.
     pub justification: Option<ParameterName>,
     /// Parameter that marks an intended repetition.
@@ -114,7 +114,7 @@ pub struct Proposal {
     /// Declared effect.
     pub effect: Effect,
     /// For a read: how long a previous result can replace a new one.
-    pub fresh: Fresh,
+    pub fresh: Freshness,
     /// State of the read resource before execution.
     pub witness: Option<WitnessDigest>,
     /// Expected cost, in micro-dollars.
@@ -271,7 +271,7 @@ pub enum CallStatus<'a> {
 impl Call {
     /// A call that was only reported, with the fields that its text for the model needs.
     #[must_use]
-    pub fn observed(proposal: &Proposal) -> Self {
+    pub fn from_report(proposal: &Proposal) -> Self {
         Self {
             call_id: proposal.request.call_id.clone(),
             run_from: 0,
@@ -329,7 +329,7 @@ impl Call {
     }
 
     /// The counts of this call's warnings of `rule` to the model.
-    pub fn told(&self, rule: &str) -> impl Iterator<Item = u32> {
+    pub fn warning_counts(&self, rule: &str) -> impl Iterator<Item = u32> {
         let warnings =
             self.findings.iter().filter(move |f| f.enforced && f.rule == rule && f.level == Some(Level::Warning));
         warnings.filter_map(|finding| finding.count)

@@ -9,7 +9,7 @@ use super::{
     outcome::{Advice, OutcomeStatus},
     profile::FollowUpKind,
     time::Timestamp,
-    whole::FullText,
+    truncation::FullText,
 };
 
 /// Filter of calls; a field that is `None` matches all.

@@ -148,7 +148,7 @@ pub struct Edit {
 
 /// Scope and duration of the clearance that an approval gives beyond the one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Clears {
+pub struct ClearanceTerms {
     pub scope: ClearanceScope,
     /// In milliseconds.
     pub ttl_ms: u64,
@@ -233,7 +233,7 @@ pub enum Operation {
         /// True to approve, false to deny.
         approve: bool,
         /// Additional clearance of an approval.
-        clears: Option<Clears>,
+        clears: Option<ClearanceTerms>,
         /// Edited arguments, if any.
         edited: Option<EditedArguments>,
     },

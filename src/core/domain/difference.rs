@@ -11,7 +11,7 @@ use super::{
 closed_set! {
     /// Kind of the difference.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum What {
+    pub enum DifferenceKind {
         /// Now allowed.
         NewlyAllowed = "newly allowed",
         /// Was allowed, now needs approval.

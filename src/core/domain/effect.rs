@@ -160,7 +160,7 @@ impl DuplicateScope {
 
 /// Freshness: how long a previous result of a declared read can replace a new one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Fresh {
+pub enum Freshness {
     /// The policy's default.
     #[default]
     Usual,

@@ -12,7 +12,7 @@ use super::{
     finding::{Decision, Finding},
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest, WitnessDigest},
     gist::SuccessSummary,
-    grant::Use,
+    grant::GrantUse,
     ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
@@ -21,8 +21,8 @@ use super::{
     shard::Shard,
     similarity::ArgumentShape,
     time::Timestamp,
+    truncation::FullText,
     violation::SelfCorrection,
-    whole::FullText,
 };
 
 /// A judgment of a call. A call_id is judged again after a wait, or when it is sent again.
@@ -77,7 +77,7 @@ pub struct JudgmentEvent {
     /// Approval request.
     pub approval: Option<Box<Approval>>,
     /// State of the tiers and grants that the permit uses, after it.
-    pub uses: Vec<Use>,
+    pub uses: Vec<GrantUse>,
     /// Fields whose values were coerced. Absent when read back.
     pub coerced: Vec<String>,
     /// Outcomes of the corrections that the tool's last refusal asked for. Absent when read back.

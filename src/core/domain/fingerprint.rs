@@ -71,7 +71,7 @@ impl Fingerprint {
 
     /// Under the tenant's key, if there is one; derived ledger and idempotency keys are then unguessable, too.
     #[must_use]
-    pub fn keyed(self, hashing: &Hashing) -> Self {
+    pub fn with_key(self, hashing: &Hashing) -> Self {
         Self(hashing.of(self.0))
     }
 }
@@ -85,7 +85,7 @@ impl ArgsDigest {
 
     /// Under the tenant's key, if there is one.
     #[must_use]
-    pub fn keyed(self, hashing: &Hashing) -> Self {
+    pub fn with_key(self, hashing: &Hashing) -> Self {
         Self(hashing.of(self.0))
     }
 }
@@ -106,7 +106,7 @@ impl ResultDigest {
     /// Under the tenant's key, if there is one. Digests of empty results stay unkeyed: their length is no secret, and
     /// rules compare them.
     #[must_use]
-    pub fn keyed(self, hashing: &Hashing) -> Self {
+    pub fn with_key(self, hashing: &Hashing) -> Self {
         let keyed = hashing.of(self.0);
         if keyed == self.0 || is_of_nothing(&self) { self } else { Self(keyed) }
     }

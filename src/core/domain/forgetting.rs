@@ -12,7 +12,7 @@ pub const WORD_BYTES_MIN: usize = 4;
 
 /// Subject of an erasure or export.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whom {
+pub enum ErasureSubject {
     /// A session.
     Session(SessionId),
     /// An agent.
@@ -21,10 +21,10 @@ pub enum Whom {
     User(UserId),
 }
 
-impl Whom {
+impl ErasureSubject {
     /// Kind of the subject.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub const fn kind_name(&self) -> &'static str {
         match self {
             Self::Session(_) => "session",
             Self::Agent(_) => "agent",
@@ -58,7 +58,7 @@ pub fn holds(text: &str, name: &str) -> bool {
 
 /// Progress of an erasure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Forgot {
+pub struct ErasureProgress {
     /// Call trees that were deleted.
     pub trees: u64,
     /// Their sessions.

@@ -32,11 +32,11 @@ impl SuccessSummary {
     /// The gist of the result of a call with these canonical arguments. `read` is the result as JSON, if it parses.
     #[must_use]
     pub fn of(result: &str, read: Option<&Json>, arguments: Option<&str>) -> Self {
-        let made = read.and_then(|value| made(value, arguments));
+        let made = read.and_then(|value| new_identities(value, arguments));
         let says = match read {
-            Some(Json::String(text)) => said(text),
+            Some(Json::String(text)) => describe_text(text),
             Some(value) => of_value(value),
-            None => said(result.trim()),
+            None => describe_text(result.trim()),
         };
         Self { made, says }
     }
@@ -46,20 +46,20 @@ impl SuccessSummary {
 #[must_use]
 pub fn arguments(canonical: &str, redaction: &Redaction, max: usize) -> String {
     let Ok(value) = json::parse(canonical) else {
-        return cut(&redaction.text(canonical, &mut Secrets::default()), max);
+        return truncate_line(&redaction.text(canonical, &mut Secrets::default()), max);
     };
     let value = redaction.json(&value, &mut Secrets::default()).unwrap_or(value);
-    let Json::Object(members) = &value else { return cut(&value.canonical(), max) };
+    let Json::Object(members) = &value else { return truncate_line(&value.canonical(), max) };
     if matches!(members.as_slice(), [(key, _)] if key == "sha256") {
         return "(arguments not stored)".to_owned();
     }
     let full = braces(members, VALUE_MAX);
-    if full.chars().count() <= max { full } else { cut(&braces(members, VALUE_MAX / 3), max) }
+    if full.chars().count() <= max { full } else { truncate_line(&braces(members, VALUE_MAX / 3), max) }
 }
 
 /// `text` in one line of at most `max` characters.
 #[must_use]
-pub fn cut(text: &str, max: usize) -> String {
+pub fn truncate_line(text: &str, max: usize) -> String {
     let line = in_one_line(text);
     if line.chars().count() <= max {
         return line.into_owned();
@@ -163,7 +163,7 @@ fn is_scalar(value: &Json) -> bool {
 }
 
 /// The identities in an answer that the arguments did not hold.
-fn made(value: &Json, arguments: Option<&str>) -> Option<String> {
+fn new_identities(value: &Json, arguments: Option<&str>) -> Option<String> {
     let Json::Object(members) = value else { return None };
     let about = |members: &[(String, Json)]| {
         let ids = members.iter().filter(|(_, value)| matches!(value, Json::Number(_) | Json::String(_)));
@@ -207,7 +207,7 @@ fn short(value: &Json, max: usize) -> String {
         Json::Array(items) => {
             format!("[{}]", items.iter().map(|item| short(item, max / 2)).collect::<Vec<_>>().join(", "))
         }
-        Json::Object(members) => cut(&braces(members, max / 2), max),
+        Json::Object(members) => truncate_line(&braces(members, max / 2), max),
         other => scalar(other, max),
     }
 }
@@ -219,21 +219,21 @@ fn scalar(value: &Json, max: usize) -> String {
         Json::String(text) if text.is_empty() => "\"\"".to_owned(),
         Json::String(text) if text.contains([',', '{', '}', '[', ']', ':', '"']) => {
             let is_link = !text.contains([',', '{', '}', '[', ']', '"', ' ']);
-            if is_link { cut(text, max) } else { format!("\"{}\"", cut(text, max)) }
+            if is_link { truncate_line(text, max) } else { format!("\"{}\"", truncate_line(text, max)) }
         }
-        Json::String(text) => cut(text, max),
-        other => cut(&other.canonical(), max),
+        Json::String(text) => truncate_line(text, max),
+        other => truncate_line(&other.canonical(), max),
     }
 }
 
-fn said(text: &str) -> String {
+fn describe_text(text: &str) -> String {
     match text.trim() {
         "" => "nothing".to_owned(),
-        text if text.chars().count() <= TEXT_MAX => format!("\"{}\"", cut(text, TEXT_MAX)),
+        text if text.chars().count() <= TEXT_MAX => format!("\"{}\"", truncate_line(text, TEXT_MAX)),
         text => {
             let lines = text.lines().count();
             let lines = if lines > 1 { format!(", {lines} lines") } else { String::new() };
-            format!("text of {}{lines}: \"{}\"", size(text.len() as u64), cut(text, VALUE_MAX))
+            format!("text of {}{lines}: \"{}\"", size(text.len() as u64), truncate_line(text, VALUE_MAX))
         }
     }
 }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_in_many_ways() {
+    fn empty_result_has_many_forms() {
         for nothing in ["", "null", "[]", "{}", r#"{"results":[]}"#, r#"{"items":[],"total":0,"query":"x","page":1}"#] {
             assert!(is_empty(nothing, json::parse(nothing).ok().as_ref()), "{nothing}");
         }

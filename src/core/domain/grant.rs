@@ -39,7 +39,7 @@ impl Grant {
 
 /// Use of one tier or grant by a call tree, after its last permitted call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Use {
+pub struct GrantUse {
     /// Key: `tier:writes`, `grant:…`.
     pub key: String,
     /// First use.
@@ -103,7 +103,7 @@ impl CallRate {
     }
 
     /// The part of the window that contains `at`, counted from the epoch, and the length of a part, in milliseconds.
-    fn part(self, at: Timestamp) -> (i64, i64) {
+    fn window_part(self, at: Timestamp) -> (i64, i64) {
         let part_ms = i64::try_from(self.per_ms.div_ceil(PARTS).max(1)).unwrap_or(i64::MAX);
         (at.as_millis().div_euclid(part_ms), part_ms)
     }
@@ -139,7 +139,7 @@ impl RateLimit {
             (Per::Agent, Some(agent)) => Some(agent.clone()),
             (Per::Tenant, _) => None,
         };
-        let (present, part_ms) = self.rate.part(now);
+        let (present, part_ms) = self.rate.window_part(now);
         let tier: Arc<str> = Arc::from(tier);
         let key = |part: i64| CounterKey {
             agent: agent.clone(),
@@ -153,7 +153,7 @@ impl RateLimit {
     /// The wait, in milliseconds, given the values `used` of these counters; 0 when the call may go.
     #[must_use]
     pub fn shared_wait_ms(&self, used: &[u64], now: Timestamp) -> u64 {
-        let (present, part_ms) = self.rate.part(now);
+        let (present, part_ms) = self.rate.window_part(now);
         let mut left = self.rate.calls;
         for (back, used) in (0..).zip(used) {
             if left <= *used {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Times at which calls go that are tried at the given times.
-    fn gone(rate: CallRate, tried: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    fn passing_times(rate: CallRate, tried: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let (mut recent, mut gone) = (Vec::new(), Vec::new());
         for ms in tried {
             if rate.wait_ms(&recent, at(ms)) == 0 {
@@ -193,8 +193,12 @@ mod tests {
     #[test]
     fn a_hundred_a_minute_are_a_hundred_however_they_are_tried() {
         let rate = CallRate { calls: 100, per_ms: 60_000 };
-        assert_eq!(gone(rate, (0..8_000).step_by(10)).len(), 100, "the bucket refilled to 113 in eight seconds");
-        let all = gone(rate, (0..600_000).step_by(100));
+        assert_eq!(
+            passing_times(rate, (0..8_000).step_by(10)).len(),
+            100,
+            "the bucket refilled to 113 in eight seconds"
+        );
+        let all = passing_times(rate, (0..600_000).step_by(100));
         assert!(all.len() > 900, "{} in ten minutes", all.len());
     }
 
@@ -215,7 +219,7 @@ mod tests {
         fn no_window_has_more_than_the_rate(steps in prop::collection::vec(0u64..2_000, 1..400), calls in 1u64..20) {
             let rate = CallRate { calls, per_ms: 10_000 };
             let times: Vec<u64> = steps.iter().scan(0, |t, step| { *t += step; Some(*t) }).collect();
-            let own = gone(rate, times.iter().copied());
+            let own = passing_times(rate, times.iter().copied());
             for per in [Per::Session, Per::Tenant] {
                 let limit = RateLimit { rate, per };
                 let mut counters = std::collections::BTreeMap::<CounterKey, u64>::new();

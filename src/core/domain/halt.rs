@@ -27,7 +27,7 @@ impl HaltTarget {
 
     /// The kind's name, used in SQL, texts and the contract.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub const fn kind_name(&self) -> &'static str {
         match self {
             Self::Session(_) => "session",
             Self::Agent(_) => "agent",
@@ -38,10 +38,10 @@ impl HaltTarget {
 
     /// For people: `tool pay`, `everything`.
     #[must_use]
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Self::Tenant => "everything".to_owned(),
-            named => format!("{} {}", named.kind(), named.name()),
+            named => format!("{} {}", named.kind_name(), named.name()),
         }
     }
 

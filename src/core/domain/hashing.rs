@@ -18,7 +18,7 @@ pub type KeyMark = [u8; 8];
 impl Hashing {
     /// Under that key.
     #[must_use]
-    pub fn keyed(key: &[u8; 32]) -> Self {
+    pub fn with_key(key: &[u8; 32]) -> Self {
         Self(Hmac::new_from_slice(key).ok())
     }
 
@@ -62,14 +62,14 @@ mod tests {
     };
 
     /// PINs recovered by brute force from a stored hash.
-    fn guessed(hashing: &Hashing) -> [Option<String>; 4] {
+    fn guess_pins(hashing: &Hashing) -> [Option<String>; 4] {
         let tool = ToolName::parse("tool", "unlock").expect("valid");
         let arguments = |pin: u32| format!(r#"{{"pin":"{pin:04}"}}"#);
         let stored = arguments(4_711);
         let find = |is: &dyn Fn(&str) -> bool| (0..10_000).map(arguments).find(|text| is(text));
-        let fingerprint = Fingerprint::of(&tool, &stored).keyed(hashing);
-        let args = ArgsDigest::of(&tool, &stored).keyed(hashing);
-        let result = ResultDigest::of_success(&stored).keyed(hashing);
+        let fingerprint = Fingerprint::of(&tool, &stored).with_key(hashing);
+        let args = ArgsDigest::of(&tool, &stored).with_key(hashing);
+        let result = ResultDigest::of_success(&stored).with_key(hashing);
         let text = hashing.of_text(&stored);
         [
             find(&|guess| Fingerprint::of(&tool, guess) == fingerprint),
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn a_pin_is_guessed_from_hashes_without_a_key_and_not_from_those_with_one() {
-        assert!(guessed(&Hashing::default()).iter().all(|found| found.as_deref() == Some(r#"{"pin":"4711"}"#)));
-        assert!(guessed(&Hashing::keyed(&[7; 32])).iter().all(Option::is_none));
-        assert_ne!(Hashing::keyed(&[7; 32]).mark(), Hashing::keyed(&[8; 32]).mark());
+        assert!(guess_pins(&Hashing::default()).iter().all(|found| found.as_deref() == Some(r#"{"pin":"4711"}"#)));
+        assert!(guess_pins(&Hashing::with_key(&[7; 32])).iter().all(Option::is_none));
+        assert_ne!(Hashing::with_key(&[7; 32]).mark(), Hashing::with_key(&[8; 32]).mark());
         assert_eq!(Hashing::default().mark(), None);
-        assert_eq!(format!("{:?}", Hashing::keyed(&[7; 32])), "keyed");
+        assert_eq!(format!("{:?}", Hashing::with_key(&[7; 32])), "keyed");
     }
 }

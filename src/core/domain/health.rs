@@ -173,7 +173,7 @@ impl Health {
     /// True while the retry budget is not exhausted.
     #[must_use]
     pub fn may_retry(&self, allowance: &RetryAllowance, now: Timestamp) -> bool {
-        self.retries_used(allowance, now) + 1.0 <= allowance.max
+        self.count_retries_used(allowance, now) + 1.0 <= allowance.max
     }
 
     /// True when no exploratory retry after such a failure is in flight.
@@ -183,7 +183,7 @@ impl Health {
     }
 
     /// Merges the state published by all replicas.
-    pub fn shared(&mut self, row: &HealthRow) {
+    pub fn merge_row(&mut self, row: &HealthRow) {
         self.failures = row.failures;
         self.failing_since = row.failing_since;
         self.cooldown = row.cooldown;
@@ -192,13 +192,13 @@ impl Health {
     }
 
     /// Records a permitted call.
-    pub fn called(&mut self, allowance: &RetryAllowance, now: Timestamp) {
-        self.retries_used = (self.retries_used(allowance, now) - allowance.share).max(0.0);
+    pub fn record_call(&mut self, allowance: &RetryAllowance, now: Timestamp) {
+        self.retries_used = (self.count_retries_used(allowance, now) - allowance.share).max(0.0);
         self.used_at = self.used_at.max(now);
     }
 
     /// Takes the half-open circuit's probe lease until `until`; `None` returns it.
-    pub fn probed(&mut self, until: Option<Timestamp>) {
+    pub fn set_probe_lease(&mut self, until: Option<Timestamp>) {
         if let Some(cooldown) = self.cooldown.as_mut() {
             cooldown.probe_until = until;
         }
@@ -212,7 +212,7 @@ impl Health {
     }
 
     /// Records a report.
-    pub fn reported(&mut self, seen: &Observation, allowance: &RetryAllowance) {
+    pub fn record_report(&mut self, seen: &Observation, allowance: &RetryAllowance) {
         let passing = seen.failure.is_some_and(FailureKind::may_pass);
         let fade = self.share.fade(seen.at);
         self.share = DecayedCounts {
@@ -235,7 +235,7 @@ impl Health {
             self.cooldown = Some(Cooldown { failure, since: seen.at, until, probe_until: None });
         }
         if seen.retry_told {
-            self.retries_used = self.retries_used(allowance, seen.at) + 1.0;
+            self.retries_used = self.count_retries_used(allowance, seen.at) + 1.0;
             self.used_at = self.used_at.max(seen.at);
         }
         if let Some(kind) = seen.failure.filter(|_| seen.probe_told) {
@@ -244,7 +244,7 @@ impl Health {
         }
     }
 
-    fn retries_used(&self, allowance: &RetryAllowance, now: Timestamp) -> f64 {
+    fn count_retries_used(&self, allowance: &RetryAllowance, now: Timestamp) -> f64 {
         let earned = now.since_ms(self.used_at) as f64 / 60_000.0 * allowance.per_minute;
         (self.retries_used - earned).max(0.0)
     }
@@ -264,7 +264,7 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn seen(seconds: i64, failure: Option<FailureKind>) -> Observation {
+    fn observe_at(seconds: i64, failure: Option<FailureKind>) -> Observation {
         let at = at(seconds);
         Observation { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of: None }
     }
@@ -273,14 +273,14 @@ mod tests {
     fn three_failures_in_a_row_are_failing_and_a_minute_of_them_is_down() {
         let (mut health, allowance) = (Health::default(), RetryAllowance::default());
         let states = [0, 1, 2, 30, 61].map(|second| {
-            health.reported(&seen(second, Some(FailureKind::Timeout)), &allowance);
+            health.record_report(&observe_at(second, Some(FailureKind::Timeout)), &allowance);
             health.state(at(second))
         });
         use ToolState::{Down, Failing, Working};
         assert_eq!(states, [Working, Working, Failing, Failing, Down]);
-        health.reported(&seen(62, Some(FailureKind::InvalidArgument)), &allowance);
+        health.record_report(&observe_at(62, Some(FailureKind::InvalidArgument)), &allowance);
         assert_eq!(health.state(at(62)), Down, "what the caller did wrong says nothing about the tool");
-        health.reported(&seen(63, None), &allowance);
+        health.record_report(&observe_at(63, None), &allowance);
         assert_eq!(health, Health { share: health.share, ..Health::default() });
     }
 
@@ -288,28 +288,28 @@ mod tests {
     fn retries_are_a_share_of_the_calls_and_some_a_minute() {
         let allowance = RetryAllowance { share: 0.5, per_minute: 6.0, max: 2.0 };
         let mut health = Health::default();
-        let told = Observation { retry_told: true, ..seen(0, Some(FailureKind::Timeout)) };
+        let told = Observation { retry_told: true, ..observe_at(0, Some(FailureKind::Timeout)) };
         let given = (0..5).filter(|_| {
             let may = health.may_retry(&allowance, at(0));
-            health.reported(&Observation { retry_told: may, ..told }, &allowance);
+            health.record_report(&Observation { retry_told: may, ..told }, &allowance);
             may
         });
         assert_eq!(given.count(), 2);
         assert!(!health.may_retry(&allowance, at(9)) && health.may_retry(&allowance, at(10)));
-        health.called(&allowance, at(0));
-        health.called(&allowance, at(0));
+        health.record_call(&allowance, at(0));
+        health.record_call(&allowance, at(0));
         assert!(health.may_retry(&allowance, at(0)), "two calls earn one retry");
     }
 
     #[test]
     fn a_cooldown_ends_with_a_success_and_not_with_time_alone() {
         let (mut health, allowance) = (Health::default(), RetryAllowance::default());
-        let failed = Observation { cooldown_ms: Some(5_000), ..seen(10, Some(FailureKind::RateLimited)) };
-        health.reported(&failed, &allowance);
+        let failed = Observation { cooldown_ms: Some(5_000), ..observe_at(10, Some(FailureKind::RateLimited)) };
+        health.record_report(&failed, &allowance);
         assert_eq!(health.cooldown(at(16)).map(|cooldown| cooldown.until), Some(at(15)));
-        health.reported(&seen(17, None), &allowance);
+        health.record_report(&observe_at(17, None), &allowance);
         assert_eq!(health.cooldown(at(17)), None);
-        health.reported(&failed, &allowance);
+        health.record_report(&failed, &allowance);
         assert_eq!(health.cooldown(at(700)), None, "nobody has asked for ten minutes");
     }
 }

@@ -57,7 +57,7 @@ pub struct MappedIdentity {
 impl MappedIdentity {
     /// With this name, if the mapping has none.
     #[must_use]
-    pub fn or_named(mut self, name: &str) -> Self {
+    pub fn with_default_name(mut self, name: &str) -> Self {
         if self.name.is_empty() {
             name.clone_into(&mut self.name);
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_bound_to_agents_says_for_which_one_they_ask() {
+    fn caller_bound_to_agents_names_one_of_them() {
         let agents = Some(Pattern::parse("agents", "desk-*").expect("a pattern"));
         let bound = Identity { agents, ..planner() };
         assert!(bound.may_ask_for(Some("desk-1")) && !bound.may_ask_for(Some("pay")) && !bound.may_ask_for(None));

@@ -22,7 +22,7 @@ impl Invalid {
 /// Maximum length of an id or name, in bytes: enough for a UUID with a prefix, or a framework's thread path.
 pub const NAME_BYTES_MAX: usize = 200;
 
-fn checked(field: &str, text: &str) -> Result<Arc<str>, Invalid> {
+fn check_id(field: &str, text: &str) -> Result<Arc<str>, Invalid> {
     if text.is_empty() {
         return Err(Invalid::new(field, "is empty"));
     }
@@ -51,7 +51,7 @@ macro_rules! name {
             /// # Errors
             /// [`Invalid`] naming `field`.
             pub fn parse(field: &str, text: &str) -> Result<Self, Invalid> {
-                checked(field, text).map(Self)
+                check_id(field, text).map(Self)
             }
 
             /// The name itself.

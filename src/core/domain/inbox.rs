@@ -12,7 +12,7 @@ use super::{
     ids::SessionId,
     outcome::{OutcomeStatus, Repeat},
     time::Timestamp,
-    whole::FullText,
+    truncation::FullText,
 };
 
 /// An approval request with its call and their outcomes.

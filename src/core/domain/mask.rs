@@ -8,13 +8,13 @@ use regex::Regex;
 /// Placeholder for a masked part; tools' texts do not contain it.
 pub(super) const MARK: &str = "\u{1}";
 
-fn fixed(parts: &[&str]) -> Regex {
+fn compile_pattern(parts: &[&str]) -> Regex {
     Regex::new(&parts.join("|")).expect("the pattern is fixed and tested")
 }
 
 /// Patterns of volatile parts. A request id must contain a digit, which the caller checks.
 static VOLATILE: LazyLock<Regex> = LazyLock::new(|| {
-    fixed(&[
+    compile_pattern(&[
         // the id of a request, by its label
         r#"(?i-u:\b(?:request|trace|correlation|span)[ _-]?id["']?\s?[:=]?\s?["']?[0-9a-z][0-9a-z_-]{5,})"#,
         // a tag that is drawn for one answer
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_says_when_where_or_how_fast_is_masked() {
+    fn times_places_and_durations_are_masked() {
         for (one, other) in [
             ("Sat Nov 21 21:26:19 UTC 2026", "Sun Nov 22 08:00:01 UTC 2026"),
             ("[21:26:19] built", "[21:26:20] built"),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_might_mean_something_stays() {
+    fn meaningful_text_is_not_masked() {
         for text in [
             "departure 06:00:00",
             "flight on 2026-11-21",

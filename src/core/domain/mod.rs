@@ -1,9 +1,9 @@
 //! Domain types: calls, verdicts, call trees. This module must not know of a network, a database, a policy file or a
 //! clock. No type here derives `FromRow` or `Message`: each edge owns its mirror.
 
+pub mod accounting;
 pub mod answer;
 pub mod audit;
-pub mod books;
 pub mod budget;
 pub mod call;
 pub mod calls;
@@ -54,7 +54,7 @@ pub mod time;
 pub mod token;
 pub mod tool;
 pub mod tree;
+pub mod truncation;
 pub mod verdict;
 pub mod violation;
 pub mod visible;
-pub mod whole;

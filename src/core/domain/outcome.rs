@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    answer::{ResultMarkers, Says},
+    answer::{ContentAmount, ResultMarkers},
     closed_set::closed_set,
     failure::FailureKind,
     fingerprint::ResultDigest,
@@ -160,7 +160,9 @@ impl Outcome {
     /// True for an empty result or a mere acknowledgment (`ok`, `sent`), which is the same for every effect.
     #[must_use]
     pub fn says_little(&self) -> bool {
-        self.marks.as_deref().is_some_and(|marks| matches!(marks.says, Says::Little | Says::NoMatches))
+        self.marks
+            .as_deref()
+            .is_some_and(|marks| matches!(marks.says, ContentAmount::Little | ContentAmount::NoMatches))
     }
 
     /// True where a later report of success is accepted: the effect was open, the success was inferred, or an operator,

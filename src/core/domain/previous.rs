@@ -6,7 +6,7 @@ mod changes;
 use std::sync::Arc;
 
 use super::{
-    answer::{ResultMarkers, Says},
+    answer::{ContentAmount, ResultMarkers},
     call::{Approval, ApprovalStatus, Call, CallStatus, Permit, Proposal},
     failure::FailureKind,
     finding::CallRef,
@@ -16,7 +16,7 @@ use super::{
     outcome::Guard,
     time::Timestamp,
     tree::{CallTree, Denial},
-    whole::FullText,
+    truncation::FullText,
 };
 
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
@@ -123,7 +123,7 @@ pub struct Previous {
     /// Result size, in bytes; 0 if unknown to this tree.
     pub result_bytes: u32,
     /// Amount of information in the result; none if unknown to this tree.
-    pub says: Option<Says>,
+    pub says: Option<ContentAmount>,
     /// The result is that of a write: it acknowledges, names something outside lists, or contains a recent creation
     /// time.
     pub is_act: bool,
@@ -137,7 +137,7 @@ impl CallTree {
     /// The newest permitted call of `fingerprint`, from this tree or the ledger.
     #[must_use]
     pub fn previous(&self, fingerprint: Fingerprint, ledger: Option<&LedgerRow>, now: Timestamp) -> Option<Previous> {
-        let mine = self.remembered(fingerprint, now);
+        let mine = self.find_remembered(fingerprint, now);
         let row = ledger.filter(|row| row.state != LedgerState::Vacant);
         match (mine, row) {
             (Some(mine), Some(row)) if row.root == self.root && row.seq <= mine.seq => Some(mine),
@@ -150,7 +150,7 @@ impl CallTree {
     /// The approval request of the proposed call, if it is still valid under this policy. A later permit, here or in
     /// the ledger, supersedes a request, but never a denial.
     #[must_use]
-    pub fn held(
+    pub fn valid_request(
         &self,
         proposal: &Proposal,
         policy: &str,
@@ -164,7 +164,7 @@ impl CallTree {
                 .get(&self.root)
                 .and_then(|root| root.current_run())
                 .is_none_or(|run| run.id != request.run);
-        if let Some(edit) = self.edited(proposal, opens_root_run) {
+        if let Some(edit) = self.find_edit(proposal, opens_root_run) {
             return Some(RequestStatus::Edited { call: edit.call.clone(), reason: edit.reason.clone() });
         }
         let is_denied = |denial: &&Denial| denial.fingerprint == fingerprint && denial.root_run == self.root_run();
@@ -206,7 +206,7 @@ impl CallTree {
         }
     }
 
-    fn remembered(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Previous> {
+    fn find_remembered(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Previous> {
         let permitted =
             || self.calls_of(fingerprint).filter_map(|(id, _, call)| Some((id, call, call.permit.as_ref()?)));
         let newest = permitted().max_by_key(|(_, _, permit)| permit.seq)?;

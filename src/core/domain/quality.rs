@@ -257,7 +257,7 @@ pub struct NearPair {
 impl NearPair {
     /// The near duplicates among pairs with equal results, by tool; the first one is the example.
     #[must_use]
-    pub fn all(equal: Vec<EqualResults>) -> BTreeMap<ToolName, Self> {
+    pub fn by_tool(equal: Vec<EqualResults>) -> BTreeMap<ToolName, Self> {
         let mut by_tool: BTreeMap<ToolName, Self> = BTreeMap::new();
         for EqualResults { tool, first: (first, a), second: (second, b) } in equal {
             if !similarity::are_near(&a, &b) {

@@ -187,7 +187,7 @@ impl Redaction {
     }
 
     /// The policy's rule for a name, if any.
-    fn own(&self, name: &str) -> Option<Option<NameSecrecy>> {
+    fn own_rule(&self, name: &str) -> Option<Option<NameSecrecy>> {
         if self.also.is_empty() && self.keep.is_empty() {
             return None;
         }
@@ -199,14 +199,14 @@ impl Redaction {
         }
     }
 
-    fn named(&self, name: &str) -> Option<NameSecrecy> {
-        self.own(name).unwrap_or_else(|| names::named(name))
+    fn name_secrecy(&self, name: &str) -> Option<NameSecrecy> {
+        self.own_rule(name).unwrap_or_else(|| names::name_secrecy(name))
     }
 
     /// True for a name whose texts are always redacted.
     #[must_use]
     pub fn is_secret(&self, name: &str) -> bool {
-        matches!(self.named(name), Some(NameSecrecy::Secret | NameSecrecy::SecretText))
+        matches!(self.name_secrecy(name), Some(NameSecrecy::Secret | NameSecrecy::SecretText))
     }
 
     /// The redacted text.
@@ -214,9 +214,9 @@ impl Redaction {
     pub fn text<'t>(&self, text: &'t str, secrets: &mut Secrets) -> Cow<'t, str> {
         let mut out = String::new();
         let mut copied = 0;
-        texts::each(
+        texts::visit_secrets(
             text,
-            |name| self.own(name),
+            |name| self.own_rule(name),
             |range, kind| {
                 secrets.add(kind, &text[range.clone()]);
                 out.push_str(&text[copied..range.start]);
@@ -244,16 +244,16 @@ impl Redaction {
                 Cow::Borrowed(_) => None,
                 Cow::Owned(left_out) => Some(Json::String(left_out)),
             },
-            Json::Array(items) => replaced(items, |item| self.json(item, secrets)).map(Json::Array),
+            Json::Array(items) => replace_items(items, |item| self.json(item, secrets)).map(Json::Array),
             Json::Object(members) => {
-                let left_out = replaced(members, |(name, value)| self.member(name, value, secrets))?;
+                let left_out = replace_items(members, |(name, value)| self.member(name, value, secrets))?;
                 Some(Json::Object(json::in_order(left_out)))
             }
         }
     }
 
     fn member(&self, name: &str, value: &Json, secrets: &mut Secrets) -> Option<(String, Json)> {
-        let left_out = match (self.named(name), value) {
+        let left_out = match (self.name_secrecy(name), value) {
             (None, value) => self.json(value, secrets),
             (Some(_), Json::Object(members)) if is_schema(members) => self.json(value, secrets),
             (Some(meaning), value) => by_name(meaning, value, secrets).or_else(|| self.json(value, secrets)),
@@ -267,7 +267,7 @@ impl Redaction {
     /// The redacted stored text: as JSON if it parses (`read`), otherwise as text. Other occurrences of a named secret
     /// are redacted, too.
     #[must_use]
-    pub fn stored<'t>(&self, text: &'t str, read: Option<&Json>, secrets: &mut Secrets) -> Cow<'t, str> {
+    pub fn redact_stored<'t>(&self, text: &'t str, read: Option<&Json>, secrets: &mut Secrets) -> Cow<'t, str> {
         match read {
             None => match self.text(text, secrets) {
                 Cow::Owned(left_out) => secrets.without_from(&left_out, ECHO_BYTES_MIN).into_owned().into(),
@@ -288,10 +288,10 @@ fn echoes(value: &Json, secrets: &Secrets) -> Option<Json> {
             Cow::Owned(left_out) => Some(Json::String(left_out)),
             Cow::Borrowed(_) => None,
         },
-        Json::Array(items) => replaced(items, |item| echoes(item, secrets)).map(Json::Array),
+        Json::Array(items) => replace_items(items, |item| echoes(item, secrets)).map(Json::Array),
         Json::Object(members) => {
             let member = |(name, value): &(String, Json)| Some((name.clone(), echoes(value, secrets)?));
-            replaced(members, member).map(Json::Object)
+            replace_items(members, member).map(Json::Object)
         }
         _ => None,
     }
@@ -301,12 +301,12 @@ fn echoes(value: &Json, secrets: &Secrets) -> Option<Json> {
 fn by_name(meaning: NameSecrecy, value: &Json, secrets: &mut Secrets) -> Option<Json> {
     let (text, is_number) = match value {
         Json::Null | Json::Bool(_) => return None,
-        Json::Array(items) => return replaced(items, |item| by_name(meaning, item, secrets)).map(Json::Array),
+        Json::Array(items) => return replace_items(items, |item| by_name(meaning, item, secrets)).map(Json::Array),
         Json::Object(members) => {
             let inside = |(name, value): &(String, Json), secrets: &mut Secrets| {
                 by_name(meaning, value, secrets).map(|left_out| (name.clone(), left_out))
             };
-            return replaced(members, |member| inside(member, secrets)).map(Json::Object);
+            return replace_items(members, |member| inside(member, secrets)).map(Json::Object);
         }
         Json::Number(text) => (text, true),
         Json::String(text) => (text, false),
@@ -330,7 +330,7 @@ fn is_schema(members: &[(String, Json)]) -> bool {
 }
 
 /// The items after replacement; none when unchanged.
-fn replaced<T: Clone>(items: &[T], mut replace: impl FnMut(&T) -> Option<T>) -> Option<Vec<T>> {
+fn replace_items<T: Clone>(items: &[T], mut replace: impl FnMut(&T) -> Option<T>) -> Option<Vec<T>> {
     let mut out: Option<Vec<T>> = None;
     for (at, item) in items.iter().enumerate() {
         if let Some(new) = replace(item) {

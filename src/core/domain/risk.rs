@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_harms_when_repeated_or_wants_two_people_is_a_high_risk_and_a_look_is_a_low_one() {
+    fn risk_is_high_for_once_tools_and_two_approvers_and_low_for_reads() {
         let of = |effect, declared, people| {
             super::of(&question(effect), declared, &ApprovalRoute { people, ..ApprovalRoute::ANYBODY })
         };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rules_warn_of_is_no_low_risk() {
+    fn warning_raises_a_low_risk() {
         let warned = Finding::new("repeat", Decision::Allow, Reason::NoProgress, "again").at_level(Level::Warning, 10);
         let faulty = Finding::new("tier", Decision::Ask, Reason::PolicyFault, "cannot be judged");
         for finding in [warned, faulty] {

@@ -47,7 +47,7 @@ impl ApprovalRoute {
 
     /// Description: `a person`, `two people of the group finance`.
     #[must_use]
-    pub fn whom(&self) -> String {
+    pub fn describe_approvers(&self) -> String {
         let people = if self.people > 1 { "two people" } else { "a person" };
         self.group.as_ref().map_or_else(|| people.to_owned(), |group| format!("{people} of the group {group}"))
     }
@@ -79,7 +79,7 @@ mod tests {
         }
         assert!(route.admits(&Actor::from("eve"), at(5_000), at(5_000)), "nobody is known to be in a group");
         assert!(ApprovalRoute::ANYBODY.admits(&member("finance"), at(5_000), at(5_000)));
-        assert_eq!(route.whom(), "two people of the group finance");
-        assert_eq!(ApprovalRoute::ANYBODY.whom(), "a person");
+        assert_eq!(route.describe_approvers(), "two people of the group finance");
+        assert_eq!(ApprovalRoute::ANYBODY.describe_approvers(), "a person");
     }
 }

@@ -1,7 +1,7 @@
 //! Session state: the response to a state query.
 
 use super::{
-    budget::{BudgetSpend, Left},
+    budget::{BudgetSpend, RemainingBudget},
     call::{Call, CallStatus},
     finding::Level,
     health::Cooldown,
@@ -103,7 +103,7 @@ pub struct SessionState {
     /// all tools is exhausted.
     pub is_stopped: bool,
     /// Remainder of each limit.
-    pub left: Vec<Left>,
+    pub left: Vec<RemainingBudget>,
     /// Spending of the current run.
     pub run_spent: BudgetSpend,
     /// Spending of the call tree.

@@ -2,18 +2,18 @@
 //! by the words of free texts. The parsed shape of a call is kept, because every later call is compared with it.
 
 mod identity;
-mod line;
-mod look;
 mod near_duplicate;
 mod nonce;
+mod packed_fields;
+mod shell_line;
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
 use serde_json::{Map, Value};
 
 pub use self::identity::differ_in_identities;
-use self::look::{Field, LeafValue, Looks};
 pub use self::near_duplicate::NearDuplicate;
+use self::packed_fields::{Field, LeafValue, PackedFields};
 use super::{
     content::{self, Content},
     json::{self, Json},
@@ -30,7 +30,7 @@ const IDENTIFIER_MARKS: [char; 6] = ['@', '/', '.', '_', ':', '-'];
 /// Shape of a call's arguments, for similarity.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ArgumentShape {
-    looks: Looks,
+    looks: PackedFields,
     /// Hash of the arguments without their nonces, if there are nonces and others.
     without_nonces: Option<u64>,
     content: Content,
@@ -47,7 +47,7 @@ impl ArgumentShape {
     #[must_use]
     pub fn of_json(arguments: &Json) -> Self {
         let Json::Object(members) = arguments else { return Self::default() };
-        let (looks, without_nonces) = (Looks::of(members, FIELDS_MAX), nonce::without(members));
+        let (looks, without_nonces) = (PackedFields::of(members, FIELDS_MAX), nonce::without(members));
         Self { looks, without_nonces, content: content::of(arguments) }
     }
 
@@ -62,7 +62,7 @@ impl ArgumentShape {
         let (mut sum, mut weights) = (0.0, 0.0);
         for (a, b) in self.pairs(other) {
             let weight = a.map_or(0.0, |a| a.weight()).max(b.map_or(0.0, |b| b.weight()));
-            sum += weight * a.zip(b).map_or(0.0, |(a, b)| a.value.alike(&b.value));
+            sum += weight * a.zip(b).map_or(0.0, |(a, b)| a.value.similarity(&b.value));
             weights += weight;
         }
         sum >= NEAR * weights
@@ -90,7 +90,8 @@ impl ArgumentShape {
     pub fn runs_the_same(&self, other: &Self) -> bool {
         self.pairs(other).all(|(a, b)| {
             let Some((a, b)) = a.zip(b) else { return false };
-            a.value == b.value || a.text().zip(b.text()).is_some_and(|(a, b)| line::operands(a).eq(line::operands(b)))
+            a.value == b.value
+                || a.text().zip(b.text()).is_some_and(|(a, b)| shell_line::operands(a).eq(shell_line::operands(b)))
         })
     }
 
@@ -129,7 +130,7 @@ impl ArgumentShape {
     }
 
     /// The field's value as an ordinal: a number, a date, or the last number in a text (`page-3`).
-    fn place(&self, name: &str) -> Option<f64> {
+    fn ordinal(&self, name: &str) -> Option<f64> {
         let field = self.value(name)?;
         match field.value {
             LeafValue::Number(number) => Some(number),
@@ -165,7 +166,7 @@ pub fn is_sweep(shapes: &[&ArgumentShape]) -> bool {
         if names.is_some_and(|names| names.len() == shapes.len()) {
             return true;
         }
-        let places: Option<Vec<f64>> = shapes.iter().map(|shape| shape.place(field.name())).collect();
+        let places: Option<Vec<f64>> = shapes.iter().map(|shape| shape.ordinal(field.name())).collect();
         places.is_some_and(|mut places| {
             places.sort_by(f64::total_cmp);
             places.windows(2).all(|pair| pair[0] < pair[1])

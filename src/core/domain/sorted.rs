@@ -13,7 +13,7 @@ impl<K, V> Default for SortedMap<K, V> {
 }
 
 impl<K: Ord, V> SortedMap<K, V> {
-    fn place<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
+    fn find_position<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
     where
         K: Borrow<Q>,
     {
@@ -26,7 +26,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.place(key).ok().map(|at| &self.0[at].1)
+        self.find_position(key).ok().map(|at| &self.0[at].1)
     }
 
     /// The mutable value of a key.
@@ -34,7 +34,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.place(key).ok().map(|at| &mut self.0[at].1)
+        self.find_position(key).ok().map(|at| &mut self.0[at].1)
     }
 
     /// The stored key.
@@ -43,7 +43,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.place(key).ok().map(|at| &self.0[at].0)
+        self.find_position(key).ok().map(|at| &self.0[at].0)
     }
 
     /// True when the key has a value.
@@ -52,7 +52,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.place(key).is_ok()
+        self.find_position(key).is_ok()
     }
 
     /// The mutable value of a key, inserted by `new` if absent.
@@ -60,7 +60,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     where
         K: Clone,
     {
-        let at = self.place(key).unwrap_or_else(|at| {
+        let at = self.find_position(key).unwrap_or_else(|at| {
             self.make_room();
             self.0.insert(at, (key.clone(), new()));
             at
@@ -70,7 +70,7 @@ impl<K: Ord, V> SortedMap<K, V> {
 
     /// Sets the value of a key.
     pub fn insert(&mut self, key: K, value: V) {
-        match self.place(&key) {
+        match self.find_position(&key) {
             Ok(at) => self.0[at].1 = value,
             Err(at) => {
                 self.make_room();
@@ -84,7 +84,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.place(key).ok().map(|at| self.0.remove(at).1)
+        self.find_position(key).ok().map(|at| self.0.remove(at).1)
     }
 
     /// Reserves one entry: doubling would leave most of the maps half empty.
@@ -158,7 +158,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn it_is_the_map_that_a_tree_would_be(steps in proptest::collection::vec((0_u8..4, 0_u8..9, 0_u8..), 0..60)) {
+        fn sorted_map_equals_a_btree_map(steps in proptest::collection::vec((0_u8..4, 0_u8..9, 0_u8..), 0..60)) {
             let (mut sorted, mut tree) = (SortedMap::default(), BTreeMap::new());
             for (step, key, value) in steps {
                 match step {

@@ -35,7 +35,7 @@ pub struct StoredToken {
 impl StoredToken {
     /// The reason of its rejection; none while valid.
     #[must_use]
-    pub fn refused(&self, now: Timestamp) -> Option<&'static str> {
+    pub fn rejection_reason(&self, now: Timestamp) -> Option<&'static str> {
         if self.revoked_at.is_some() {
             return Some("the token was revoked");
         }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_until_the_instant_that_it_expires_or_is_revoked() {
+    fn token_is_valid_until_it_expires_or_is_revoked() {
         let at = |ms| Timestamp::from_millis(ms);
         let token = StoredToken {
             id: "t".into(),
@@ -67,9 +67,9 @@ mod tests {
             used_at: None,
             revoked_at: None,
         };
-        assert_eq!((token.refused(at(9)), token.identity(None).tenant), (None, TenantId(7)));
-        assert!(token.refused(at(10)).is_some());
-        assert!(StoredToken { revoked_at: Some(at(1)), ..token.clone() }.refused(at(2)).is_some());
-        assert_eq!(StoredToken { expires_at: None, ..token }.refused(at(1 << 40)), None);
+        assert_eq!((token.rejection_reason(at(9)), token.identity(None).tenant), (None, TenantId(7)));
+        assert!(token.rejection_reason(at(10)).is_some());
+        assert!(StoredToken { revoked_at: Some(at(1)), ..token.clone() }.rejection_reason(at(2)).is_some());
+        assert_eq!(StoredToken { expires_at: None, ..token }.rejection_reason(at(1 << 40)), None);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     closed_set::closed_set,
-    effect::{DuplicateScope, Effect, EffectKind, Fresh, ResourceTemplate},
+    effect::{DuplicateScope, Effect, EffectKind, Freshness, ResourceTemplate},
     json::Json,
 };
 
@@ -64,7 +64,7 @@ pub struct ToolSpec {
     /// Resource, by its arguments.
     pub resource: Option<ResourceTemplate>,
     /// Freshness of a read's results.
-    pub fresh: Fresh,
+    pub fresh: Freshness,
     /// A write whose repetition does harm.
     pub once: bool,
     /// A write whose repetition is harmless.
@@ -110,7 +110,7 @@ impl Default for ToolSpec {
         Self {
             effect: EffectKind::Unknown,
             resource: None,
-            fresh: Fresh::Usual,
+            fresh: Freshness::Usual,
             once: false,
             idempotent: false,
             key_honoured: false,

@@ -5,9 +5,9 @@
 mod apply;
 mod bytes;
 mod controls;
-mod due;
 mod edits;
 mod restore;
+mod sweep_time;
 
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
@@ -18,7 +18,7 @@ use super::{
     effect::Resource,
     finding::Decision,
     fingerprint::{Fingerprint, ResultDigest},
-    grant::{Grant, Use},
+    grant::{Grant, GrantUse},
     ids::{CallId, RunId, SessionId, TenantId, ToolName},
     json::Json,
     previous::IDLE_MS,
@@ -90,7 +90,7 @@ pub struct CallTree {
     /// `seq` of the latest possible change among dropped events.
     pub forgotten_change: u64,
     /// Uses of tiers and grants.
-    pub uses: SortedMap<String, Use>,
+    pub uses: SortedMap<String, GrantUse>,
     /// Grants, oldest first.
     pub grants: Vec<Grant>,
     /// Resources changed by writes, oldest first; at least the last [`CHANGES_MAX`].
@@ -311,7 +311,7 @@ impl CallTree {
     }
 
     /// The session and its ancestors, the nearest first.
-    pub fn line<'a>(&'a self, session: &'a SessionId) -> impl Iterator<Item = &'a SessionId> {
+    pub fn ancestry<'a>(&'a self, session: &'a SessionId) -> impl Iterator<Item = &'a SessionId> {
         let parent = |id: &&'a SessionId| self.sessions.get(*id).and_then(|session| session.parent.as_ref());
         std::iter::successors(Some(session), parent).take(SESSIONS_MAX)
     }
@@ -348,7 +348,7 @@ impl Session {
 
     /// The call that a report is on: the newest permitted one of that id, otherwise the newest.
     #[must_use]
-    pub fn reported(&self, call_id: &CallId) -> Option<&Call> {
+    pub fn find_reported_call(&self, call_id: &CallId) -> Option<&Call> {
         let permitted = self.calls.iter().rev().find(|call| call.call_id == *call_id && call.permit.is_some());
         permitted.or_else(|| self.call(call_id))
     }

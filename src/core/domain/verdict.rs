@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    budget::Left,
+    budget::RemainingBudget,
     call::{Approval, Permit},
     finding::{Decision, Finding, Level},
     fingerprint::Fingerprint,
@@ -27,7 +27,7 @@ pub struct Verdict {
     /// The policy that judged, by its version.
     pub policy: Arc<str>,
     /// Remainder of each applicable limit, after this call.
-    pub left: Vec<Left>,
+    pub left: Vec<RemainingBudget>,
     /// True when every further tool call in this scope will be refused; the model should give its final answer.
     pub tools_disabled: bool,
     /// True for the stored verdict of the same call_id.

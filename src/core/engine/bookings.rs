@@ -2,9 +2,9 @@
 
 use crate::{
     domain::{
-        budget::{self as books, BudgetSpend, CounterAdd, CounterKey, Dimension, Left},
+        budget::{self as books, BudgetSpend, CounterAdd, CounterKey, Dimension, RemainingBudget},
         finding::Decision,
-        grant::{Per, RateLimit, Use},
+        grant::{GrantUse, Per, RateLimit},
         ids::{AgentId, ToolName},
         time::Timestamp,
         tool::{RiskLevel, ToolSpec},
@@ -33,7 +33,7 @@ pub fn counter_keys(
 }
 
 /// The uses of tiers and grants by a permit.
-pub(super) fn uses(params: &tier::Params, cx: &RuleContext<'_>) -> Vec<Use> {
+pub(super) fn uses(params: &tier::Params, cx: &RuleContext<'_>) -> Vec<GrantUse> {
     let tier = params.tier(cx.tool());
     let medium = tier.is_none() && cx.proposal.spec.risk == Some(RiskLevel::Medium);
     let grants = medium || tier.is_some_and(|tier| tier.action == Action::Grant);
@@ -42,7 +42,7 @@ pub(super) fn uses(params: &tier::Params, cx: &RuleContext<'_>) -> Vec<Use> {
     let next = |key: String, rate: Option<&RateLimit>| {
         let before = cx.tree.uses.get(&key);
         let recent = before.map(|used| used.recent.as_slice()).unwrap_or_default();
-        Use {
+        GrantUse {
             opened_at: before.map_or(cx.now, |used| used.opened_at),
             used: before.map_or(0, |used| used.used) + 1,
             recent: rate.map(|rate| rate.rate.after(recent, cx.now)).unwrap_or_default(),
@@ -98,11 +98,11 @@ pub(super) fn counters(policy: &Policy, cx: &RuleContext<'_>, extra: &BudgetSpen
 }
 
 /// True when every further call of the tool will be refused: after STOP, or with an exhausted, enforced budget.
-pub(super) fn tools_disabled(policy: &Policy, spec: &ToolSpec, decision: Decision, left: &[Left]) -> bool {
+pub(super) fn is_tool_disabled(policy: &Policy, spec: &ToolSpec, decision: Decision, left: &[RemainingBudget]) -> bool {
     decision == Decision::Stop || is_spent(policy, spec, left)
 }
 
 /// True when an enforced budget of the tool is exhausted.
-pub(super) fn is_spent(policy: &Policy, spec: &ToolSpec, left: &[Left]) -> bool {
+pub(super) fn is_spent(policy: &Policy, spec: &ToolSpec, left: &[RemainingBudget]) -> bool {
     policy.holds(budget::RULE.id, spec) && books::is_spent(left)
 }

@@ -5,8 +5,8 @@ use crate::{
         budget::{BudgetScope, Dimension, RAISED_MAX, Raise},
         call::{Approval, ApprovalStatus, Call},
         control::{
-            Clearance, ClearanceScope, Clears, Command, Control, ControlEvent, Edit, EditedArguments, Operation,
-            PLAN_MAX, is_same_name, is_same_side,
+            Clearance, ClearanceScope, ClearanceTerms, Command, Control, ControlEvent, Edit, EditedArguments,
+            Operation, PLAN_MAX, is_same_name, is_same_side,
         },
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
@@ -105,7 +105,7 @@ fn raise(
 #[derive(Clone, Copy)]
 struct ApproverDecision<'a> {
     approve: bool,
-    clears: Option<Clears>,
+    clears: Option<ClearanceTerms>,
     edited: Option<&'a EditedArguments>,
 }
 
@@ -165,7 +165,7 @@ fn answer(
         rules: asking(call),
         is_used: false,
     });
-    Ok(answered(tree, call, (id, status), clears, edit))
+    Ok(answer_request(tree, call, (id, status), clears, edit))
 }
 
 /// Number of other approvers of the same arguments: each of two approvers must have seen them.
@@ -196,10 +196,10 @@ fn host_approve(
     if !policy.host_may_approve(&call.tool) {
         return Err(CommandRejection::UnknownApproval);
     }
-    Ok(answered(tree, call, (&id, ApprovalStatus::Approved), None, None))
+    Ok(answer_request(tree, call, (&id, ApprovalStatus::Approved), None, None))
 }
 
-fn answered(
+fn answer_request(
     tree: &CallTree,
     call: &Call,
     (id, answer): (&str, ApprovalStatus),
@@ -250,7 +250,12 @@ fn is_asker(tree: &CallTree, name: &str) -> bool {
 }
 
 /// The clearance of an approval. Repetition of an effect is never cleared.
-fn clearance(session: &SessionId, call: &Call, clears: Clears, now: Timestamp) -> Result<Clearance, CommandRejection> {
+fn clearance(
+    session: &SessionId,
+    call: &Call,
+    clears: ClearanceTerms,
+    now: Timestamp,
+) -> Result<Clearance, CommandRejection> {
     let named = call.effect.resource.as_ref().filter(|resource| resource.is_named());
     Ok(Clearance {
         session: session.clone(),

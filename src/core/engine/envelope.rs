@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{RecordResult, instead::instead};
+use super::{RecordResult, edited_envelope::instead};
 use crate::{
     domain::{
         call::Call,
@@ -22,9 +22,9 @@ use crate::{
         redaction::{self, REDACTED},
         time::wait_in_words,
         tool::EmptyMeans,
+        truncation::FullText,
         verdict::Verdict,
         violation::OnViolation,
-        whole::FullText,
     },
     retry::next_step::{MADE_EARLIER, next_step},
 };
@@ -47,7 +47,7 @@ pub struct ToolResult {
 }
 
 /// A tool's result inside an envelope: JSON as JSON, text as a string.
-fn embedded(text: &str, is_json: bool) -> String {
+fn embed_result(text: &str, is_json: bool) -> String {
     if is_json { text.trim().to_owned() } else { Value::from(text).to_string() }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn object(members: Vec<(&'static str, Value)>, raw: Vec<(&'static str
 
 /// Context of a refusal beside its verdict.
 #[derive(Debug, Clone, Copy)]
-pub struct Beside<'a> {
+pub struct RefusalContext<'a> {
     /// Suggested alternatives.
     pub suggested_next: &'a [String],
     /// Previous result that the refusal returns; none when unknown.
@@ -86,7 +86,7 @@ pub struct Beside<'a> {
 
 /// The envelope of a call that does not run; none for ALLOW.
 #[must_use]
-pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
+pub fn refusal(verdict: &Verdict, beside: &RefusalContext<'_>) -> Option<ToolResult> {
     if verdict.decision == Decision::Allow {
         return None;
     }
@@ -138,7 +138,7 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     ];
     let given = text.map(|text| {
         cut.map_or_else(
-            || embedded(text, strict::parse(text).is_ok()),
+            || embed_result(text, strict::parse(text).is_ok()),
             |text| Value::from(&text[..text.floor_char_boundary(beside.previous_max)]).to_string(),
         )
     });
@@ -228,14 +228,14 @@ fn invalid(winner: &Finding, disabled: bool, warning: Option<String>) -> ToolRes
 
 /// The envelope after a report, which replaces the raw answer.
 #[must_use]
-pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &RecordResult) -> ToolResult {
+pub fn envelope_of_report(call: &Call, empty_means: Option<EmptyMeans>, recorded: &RecordResult) -> ToolResult {
     match recorded.settled.status {
         OutcomeStatus::Success => {
             success(call.arguments.as_deref(), (empty_means, call.effect.kind == EffectKind::Poll), recorded)
         }
         OutcomeStatus::Running => running(recorded),
         OutcomeStatus::Error => error(call, recorded),
-        OutcomeStatus::Cancelled => cancelled(call, recorded.settled.effect_open),
+        OutcomeStatus::Cancelled => envelope_of_cancelled(call, recorded.settled.effect_open),
         OutcomeStatus::Unknown => unknown(call, recorded),
     }
 }
@@ -248,7 +248,7 @@ pub fn success(
     recorded: &RecordResult,
 ) -> ToolResult {
     let settled = &recorded.settled;
-    let hint = found(empty_means, is_poll, recorded);
+    let hint = describe_success(empty_means, is_poll, recorded);
     let members = vec![
         ("status", "success".into()),
         ("total_matches", settled.total_matches.map_or(Value::Null, Value::from)),
@@ -257,13 +257,13 @@ pub fn success(
         ("next_action_hint", hint.map_or(Value::Null, Value::from)),
     ];
     let summary = arguments.map(|arguments| ("query_summary", arguments.to_owned()));
-    let results = settled.result.as_deref().map(|text| ("results", embedded(text, recorded.read.is_some())));
+    let results = settled.result.as_deref().map(|text| ("results", embed_result(text, recorded.read.is_some())));
     let raw = summary.into_iter().chain(results).collect();
     ToolResult { json: object(members, raw), is_error: false }
 }
 
 /// The state after a success, with the known numbers.
-fn found(empty_means: Option<EmptyMeans>, is_poll: bool, recorded: &RecordResult) -> Option<String> {
+fn describe_success(empty_means: Option<EmptyMeans>, is_poll: bool, recorded: &RecordResult) -> Option<String> {
     let settled = &recorded.settled;
     let is_empty = settled.result.as_deref().is_some_and(|text| gist::is_empty(text, recorded.read.as_ref()));
     let matches = |n: u64| if n == 1 { "1 match".to_owned() } else { format!("{n} matches") };
@@ -373,7 +373,7 @@ fn after_error(kind: FailureKind, line: &str, corrected: Option<f64>) -> String 
     }
 }
 
-fn cancelled(call: &Call, effect_open: bool) -> ToolResult {
+fn envelope_of_cancelled(call: &Call, effect_open: bool) -> ToolResult {
     let may = if effect_open { ", and it may have taken effect in part" } else { "" };
     let message = format!("{} was cancelled: there is no result{may}.", call.tool);
     let members = vec![("status", "cancelled".into()), ("message", message.into())];

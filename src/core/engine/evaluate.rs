@@ -2,10 +2,10 @@
 
 use super::{
     Evaluation, SharedState,
-    bookings::{counters, tools_disabled, uses},
+    bookings::{counters, is_tool_disabled, uses},
     follow_up::follow_up,
     ledger_key, reach,
-    replay::{is_final, replay, unless_halted},
+    replay::{is_final, refuse_if_halted, replay},
     self_correction::self_corrections,
 };
 use crate::{
@@ -46,7 +46,7 @@ pub fn evaluate(
     let now = now.max(tree.last_at);
     let request = &proposal.request;
     let session = tree.sessions.get(&request.session).map(Box::as_ref);
-    let depth = place(tree, session, request.parent.as_ref())?;
+    let depth = session_depth(tree, session, request.parent.as_ref())?;
     let known = session.and_then(|session| session.call(&request.call_id));
     if known.is_some_and(|call| call.args_digest != proposal.args_digest) {
         return Err(EvaluateRejection::CallIdReused);
@@ -60,7 +60,7 @@ pub fn evaluate(
     // A call that is asked for again belongs to the turn that it came with, and is not counted against itself.
     let batch = known.map(|call| call.batch).or(batch);
     let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), of_leases);
-    let held = tree.held(proposal, &policy.version, previous.as_ref(), now);
+    let held = tree.valid_request(proposal, &policy.version, previous.as_ref(), now);
     let resumes = session.is_some_and(|session| session.resumes(request.run.as_ref(), policy.rules.run_idle_ms, now));
     let past = rules::past(session, proposal, known.is_none(), resumes);
     let cx = RuleContext {
@@ -83,7 +83,7 @@ pub fn evaluate(
         now,
     };
     if let Some((_, verdict)) = replayed {
-        return Ok(Evaluation::Replay(unless_halted(policy, &cx, verdict)));
+        return Ok(Evaluation::Replay(refuse_if_halted(policy, &cx, verdict)));
     }
     let findings = objections(policy, &cx);
     let strictest = |enforced: bool| {
@@ -95,7 +95,7 @@ pub fn evaluate(
         return Err(EvaluateRejection::TooManyOpenCalls);
     }
     let moved = phase_set(policy, &cx);
-    let event = judged(policy, &cx, shared, known, (decision, would), findings);
+    let event = judgment_event(policy, &cx, shared, known, (decision, would), findings);
     let judgement = judgement(policy, &cx, shared, event);
     Ok(match (judgement, moved) {
         (Evaluation::New(verdict, mut change), Some(moved)) => {
@@ -113,7 +113,7 @@ pub fn is_recent(policy: &Policy, creation: &Creation, now: Timestamp) -> bool {
 }
 
 /// The event of a judgment.
-fn judged(
+fn judgment_event(
     policy: &Policy,
     cx: &RuleContext<'_>,
     shared: &SharedState,
@@ -150,8 +150,8 @@ fn objections(policy: &Policy, cx: &RuleContext<'_>) -> Vec<Finding> {
         finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
         cx.proposal.secrets.leave_out_of(finding);
     }
-    findings.extend(same_call::edited(cx));
-    findings.extend(same_call::doubled(cx));
+    findings.extend(same_call::edit_finding(cx));
+    findings.extend(same_call::double_effect_finding(cx));
     let asks = |finding: &Finding| finding.decision == Decision::Ask;
     let cleared = |rule: &str| cx.tree.is_cleared(cx.proposal, rule, &policy.version, cx.now);
     let open = findings.len();
@@ -162,7 +162,7 @@ fn objections(policy: &Policy, cx: &RuleContext<'_>) -> Vec<Finding> {
             findings.iter().filter(|finding| asks(finding)).all(|finding| finding.rule == same_call::RULE.id);
         findings.retain(|finding| !(only_waits && asks(finding)));
     }
-    if let Some(rules) = approved(cx, &policy.version) {
+    if let Some(rules) = approved_rules(cx, &policy.version) {
         // The person saw the findings of that time; a new asking rule needs a new request.
         let is_pending = matches!(cx.held, Some(RequestStatus::Pending(_)));
         let was_asked = |rule: &str| rules.contains(&rule) || (is_pending && rule == same_call::RULE.id);
@@ -177,7 +177,7 @@ fn objections(policy: &Policy, cx: &RuleContext<'_>) -> Vec<Finding> {
 }
 
 /// The rules behind an unused approval of this call, direct or as an edit of another one.
-pub(super) fn approved<'a>(cx: &RuleContext<'a>, policy: &str) -> Option<Vec<&'a str>> {
+pub(super) fn approved_rules<'a>(cx: &RuleContext<'a>, policy: &str) -> Option<Vec<&'a str>> {
     if let Some(RequestStatus::Approved(call)) = cx.held {
         let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
         let asks = asked.findings.iter().filter(|finding| finding.decision == Decision::Ask);
@@ -210,7 +210,7 @@ fn phase_set(policy: &Policy, cx: &RuleContext<'_>) -> Option<Event> {
 }
 
 /// The depth of the session in the tree.
-pub(super) fn place(
+pub(super) fn session_depth(
     tree: &CallTree,
     session: Option<&Session>,
     parent: Option<&SessionId>,
@@ -307,7 +307,7 @@ fn judgement(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedState, event:
         reserved_micros: event.permit.as_ref().map_or(0, |permit| permit.reserved_micros),
         tokens: event.usage.tokens(),
     };
-    let left = cx.books().left(policy.rules.get(), &extra);
+    let left = cx.books().list_remaining(policy.rules.get(), &extra);
     let verdict = Verdict {
         decision: event.decision,
         would: event.would,
@@ -315,7 +315,7 @@ fn judgement(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedState, event:
         permit: event.permit.clone(),
         approval: event.approval.clone().filter(|_| event.decision == Decision::Ask),
         policy: event.policy.clone(),
-        tools_disabled: tools_disabled(policy, &cx.proposal.spec, event.decision, &left),
+        tools_disabled: is_tool_disabled(policy, &cx.proposal.spec, event.decision, &left),
         left,
         replayed: false,
         fingerprint: event.fingerprint,

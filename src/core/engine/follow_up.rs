@@ -1,7 +1,7 @@
 //! Follow-ups: the relation of a permitted call to an earlier failure, as input of profiles
 //! (docs/learning.md#failures-and-follow-ups).
 
-use super::{SharedState, evaluate::approved};
+use super::{SharedState, evaluate::approved_rules};
 use crate::{
     domain::{
         call::Call,
@@ -23,7 +23,7 @@ use crate::{
 /// The follow-up of a permitted call on a failure of its session, with its features.
 pub(super) fn follow_up(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedState) -> Option<Box<FollowUp>> {
     let session = cx.session()?;
-    let (failed, kind) = followed(session, cx)?;
+    let (failed, kind) = find_followed_failure(session, cx)?;
     let (outcome, permit) = (failed.outcome.as_ref()?, failed.permit.as_ref()?);
     let failure = outcome.failure?;
     let waited_ms = cx.now.since_ms(outcome.at);
@@ -55,14 +55,14 @@ pub(super) fn follow_up(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedSt
 /// The deciding party: a program repeats a call under its `call_id`, a model makes another call.
 fn decided_by(policy: &Policy, cx: &RuleContext<'_>, failed: &Call) -> DecidedBy {
     match () {
-        () if approved(cx, &policy.version).is_some() => DecidedBy::Person,
+        () if approved_rules(cx, &policy.version).is_some() => DecidedBy::Person,
         () if failed.call_id == cx.proposal.request.call_id => DecidedBy::Client,
         () => DecidedBy::Model,
     }
 }
 
 /// The newest recent failure of the session without a follow-up of this kind: with the same arguments, or with others.
-fn followed<'a>(session: &'a Session, cx: &RuleContext<'_>) -> Option<(&'a Call, FollowUpKind)> {
+fn find_followed_failure<'a>(session: &'a Session, cx: &RuleContext<'_>) -> Option<(&'a Call, FollowUpKind)> {
     let proposal = cx.proposal;
     let recent = || session.calls.iter().rev().filter(|call| call.permit.is_some()).take(FOLLOW_UP_CALLS);
     let is_fresh = |call: &Call| {

@@ -5,10 +5,10 @@ mod bookings;
 #[cfg(test)]
 mod catalogue;
 mod control;
+mod edited_envelope;
 pub mod envelope;
 mod evaluate;
 mod follow_up;
-mod instead;
 mod record;
 mod replay;
 mod self_correction;
@@ -29,7 +29,7 @@ pub(crate) use summary::tokens as summary_tokens;
 
 use crate::{
     domain::{
-        budget::{CounterKey, Left},
+        budget::{CounterKey, RemainingBudget},
         call::{Call, Proposal},
         creation::{Creation, CreationKey},
         effect::DuplicateScope,
@@ -83,7 +83,7 @@ pub struct RecordResult {
     /// The stored settlement, new or existing.
     pub settled: SettledEvent,
     /// Remainder of each limit.
-    pub left: Vec<Left>,
+    pub left: Vec<RemainingBudget>,
     /// Retry advice, for failures.
     pub advice: Option<Advice>,
     /// True when every further tool call in this scope will be refused.

@@ -10,11 +10,11 @@ use self::{
     change::{change, is_superseded, observed_counts, observed_write},
     settle::{Settlement, settle},
 };
-use super::{RecordResult, SharedState, bookings::is_spent, evaluate::place, reach};
+use super::{RecordResult, SharedState, bookings::is_spent, evaluate::session_depth, reach};
 use crate::{
     domain::{
-        books::Books,
-        budget::{BudgetSpend, Dimension, Left, Usage},
+        accounting::Books,
+        budget::{BudgetSpend, Dimension, RemainingBudget, Usage},
         call::{Call, Permit, Proposal},
         content::Content,
         control::{Control, ControlEvent},
@@ -59,7 +59,7 @@ fn record_report(
     report: &OutcomeReport,
     now: Timestamp,
 ) -> Result<RecordResult, RecordRejection> {
-    let Some(call) = reported(tree, report, now) else {
+    let Some(call) = find_reported_call(tree, report, now) else {
         let proposal = report.observed.as_deref().ok_or(RecordRejection::UnknownCall)?;
         return observe(policy, tree, shared, report, proposal, now);
     };
@@ -105,13 +105,13 @@ fn record_report(
 
 /// The call that a report is on. For an expired lease it is the oldest expired permit of the id: the id may have been
 /// permitted again before the sweep.
-fn reported<'a>(tree: &'a CallTree, report: &OutcomeReport, now: Timestamp) -> Option<&'a Call> {
+fn find_reported_call<'a>(tree: &'a CallTree, report: &OutcomeReport, now: Timestamp) -> Option<&'a Call> {
     let session = tree.sessions.get(&report.session)?;
     let ran_out = |call: &&Call| {
         let is_over = call.permit.as_ref().is_some_and(|permit| permit.lease_until <= now);
         report.by_lease && call.call_id == report.call_id && call.is_open() && is_over
     };
-    session.calls.iter().find(ran_out).or_else(|| session.reported(&report.call_id))
+    session.calls.iter().find(ran_out).or_else(|| session.find_reported_call(&report.call_id))
 }
 
 /// The control event of a settlement by an operator.
@@ -158,7 +158,7 @@ fn observe(
     let mut event = JudgmentEvent::of(proposal, tree.version + 1, now);
     let same_run = session.and_then(Session::current_run).filter(|run| run.id == request.run);
     event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
-    event.depth = place(tree, session, request.parent.as_ref())?;
+    event.depth = session_depth(tree, session, request.parent.as_ref())?;
     event.run_from = same_run.map_or(event.seq, |run| run.from);
     event.usage = Usage::default();
     event.observed = true;
@@ -212,7 +212,7 @@ fn answer(
     let books = Books::of(tree, session, call.agent.as_ref(), &call.tool, &shared.counters, settled.at);
     let booked = if change.is_some() { settled.usage } else { Usage::default() };
     let extra = BudgetSpend { cost_micros: booked.cost_micros, tokens: booked.tokens(), ..BudgetSpend::default() };
-    let mut left = books.left(policy.rules.get(), &extra);
+    let mut left = books.list_remaining(policy.rules.get(), &extra);
     let released = change.is_some() && !matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     if let Some(permit) = call.permit.as_ref().filter(|_| released) {
         let cost = left.iter_mut().filter(|left| left.dimension == Dimension::Cost);
@@ -222,7 +222,7 @@ fn answer(
     RecordResult {
         advice: settled.advice.map(|advice| {
             let holds = policy.holds(budget::RULE.id, policy.tool(&call.tool));
-            if holds { within(advice, &left) } else { advice }
+            if holds { limit_by_budgets(advice, &left) } else { advice }
         }),
         context_hint: context_hint(tree, call, &settled, tools_disabled, &left),
         tools_disabled,
@@ -251,18 +251,25 @@ fn creation(call: &Call, settled: &SettledEvent) -> Option<(CreationKey, Creatio
 }
 
 /// Advice within the budgets: each retry costs a step and a call.
-fn within(advice: Advice, left: &[Left]) -> Advice {
-    let counts =
-        |left: &&Left| matches!(left.dimension, Dimension::Steps | Dimension::ToolCalls | Dimension::CallsPerTool);
-    let least = left.iter().filter(counts).map(Left::remaining).min().unwrap_or(u64::MAX);
+fn limit_by_budgets(advice: Advice, left: &[RemainingBudget]) -> Advice {
+    let counts = |left: &&RemainingBudget| {
+        matches!(left.dimension, Dimension::Steps | Dimension::ToolCalls | Dimension::CallsPerTool)
+    };
+    let least = left.iter().filter(counts).map(RemainingBudget::remaining).min().unwrap_or(u64::MAX);
     let least = u32::try_from(least).unwrap_or(u32::MAX);
     Advice { max_retries_remaining: advice.max_retries_remaining.min(least), ..advice }
 }
 
-fn context_hint(tree: &CallTree, call: &Call, settled: &SettledEvent, disabled: bool, left: &[Left]) -> Option<String> {
+fn context_hint(
+    tree: &CallTree,
+    call: &Call,
+    settled: &SettledEvent,
+    disabled: bool,
+    left: &[RemainingBudget],
+) -> Option<String> {
     if disabled {
         let spent = left.iter().find(|left| left.remaining() == 0)?;
-        let budget = spent.dimension.in_words(spent.limit);
+        let budget = spent.dimension.describe_amount(spent.limit);
         return Some(format!("The budget of {budget} is used up and tools are disabled: give the final answer now."));
     }
     if settled.status != OutcomeStatus::Success || settled.progress {

@@ -1,9 +1,9 @@
 //! Stored verdicts for repeated call_ids.
 
-use super::{SharedState, bookings::tools_disabled};
+use super::{SharedState, bookings::is_tool_disabled};
 use crate::{
     domain::{
-        books::Books,
+        accounting::Books,
         budget::BudgetSpend,
         call::{Call, CallStatus, Proposal},
         finding::Decision,
@@ -39,7 +39,7 @@ pub(super) fn replay(
     let session = tree.sessions.get(&proposal.request.session).map(Box::as_ref);
     let agent = proposal.request.agent.as_ref();
     let books = Books::of(tree, session, agent, &call.tool, &shared.counters, now);
-    let left = books.left(policy.rules.get(), &BudgetSpend::default());
+    let left = books.list_remaining(policy.rules.get(), &BudgetSpend::default());
     Verdict {
         decision: call.decision,
         would: call.findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow),
@@ -47,7 +47,7 @@ pub(super) fn replay(
         permit: call.permit.clone(),
         approval: call.approval.clone(),
         policy: call.policy.clone(),
-        tools_disabled: tools_disabled(policy, &proposal.spec, call.decision, &left),
+        tools_disabled: is_tool_disabled(policy, &proposal.spec, call.decision, &left),
         left,
         replayed: true,
         fingerprint: call.fingerprint,
@@ -58,7 +58,7 @@ pub(super) fn replay(
 
 /// The stored verdict of an open permit, unless a halt is active: a repeated request has not begun its execution, or
 /// would begin anew. The lease stays, and a report is accepted.
-pub(super) fn unless_halted(policy: &Policy, cx: &RuleContext<'_>, stored: Verdict) -> Verdict {
+pub(super) fn refuse_if_halted(policy: &Policy, cx: &RuleContext<'_>, stored: Verdict) -> Verdict {
     let Some(mut halt) = policy.rules.find(halted::RULE.id).and_then(|slot| slot.check(cx)) else { return stored };
     halt.enforced &= policy.holds(&halt.rule, &cx.proposal.spec);
     if !halt.enforced {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     domain::{
-        books::Books,
-        budget::{BudgetSpend, CounterKey, Left},
+        accounting::Books,
+        budget::{BudgetSpend, CounterKey, RemainingBudget},
         call::{ApprovalStatus, Call, CallStatus},
         finding::Level,
         gist,
@@ -22,7 +22,7 @@ use crate::{
         summary::{ARGUMENTS_MAX, SessionHistory, SummaryInput, came_of, summary},
     },
     policy::Policy,
-    rules::{Closes, budget},
+    rules::{BreakScope, budget},
 };
 
 /// The state of a session of `tree`, with its past calls, oldest first; none for an unknown session.
@@ -41,7 +41,7 @@ pub fn session_state(
     let anything = ToolName::parse("tool", newest.map_or("-", |call| call.tool.as_str())).ok()?;
     let agent = newest.and_then(|call| call.agent.as_ref());
     let books = Books::of(tree, Some(session), agent, &anything, counters, now);
-    let left = books.left(policy.rules.get(), &BudgetSpend::default());
+    let left = books.list_remaining(policy.rules.get(), &BudgetSpend::default());
     let stops = Stops::of(policy, session, &left);
     let listed = session.calls.iter().rev().enumerate();
     let listed = listed.filter(|(i, call)| *i < extent.last_calls || call.is_open() || is_held(call, now));
@@ -53,7 +53,7 @@ pub fn session_state(
         run_spent: session.run.spent,
         tree_spent: tree.spent,
         loops: loops(session),
-        calls: listed.map(|(_, call)| told(call, past, &policy.redaction, now)).collect(),
+        calls: listed.map(|(_, call)| summarize_call(call, past, &policy.redaction, now)).collect(),
         cooldowns: Vec::new(),
         summary_for_model: summary(
             &SummaryInput { session, past, stops: &stops, left: &left, redaction: &policy.redaction, now },
@@ -71,13 +71,13 @@ pub(super) struct Stops {
     /// Tools in shadow mode, whose calls are permitted.
     shadowed: Vec<String>,
     /// Closed tools and calls.
-    parts: Vec<(Closes, RunBreak)>,
+    parts: Vec<(BreakScope, RunBreak)>,
 }
 
 impl Stops {
-    fn of(policy: &Policy, session: &Session, left: &[Left]) -> Self {
+    fn of(policy: &Policy, session: &Session, left: &[RemainingBudget]) -> Self {
         let closes = |closed: &RunBreak| policy.rules.find(&closed.rule).map(|slot| slot.rule.closes);
-        let ends_run = |closed: &RunBreak| closes(closed) == Some(Closes::Run);
+        let ends_run = |closed: &RunBreak| closes(closed) == Some(BreakScope::Run);
         let any = ToolSpec::default();
         let broken = session.run.closed.iter().any(|closed| policy.holds(&closed.rule, &any) && ends_run(closed));
         let of_tool = session.run.closed.iter().filter(|closed| policy.holds(&closed.rule, policy.tool(&closed.tool)));
@@ -97,14 +97,14 @@ impl Stops {
     }
 
     /// The lines for the model.
-    pub(super) fn lines(&self, past: &SessionHistory<'_>) -> Vec<String> {
+    pub(super) fn render_lines(&self, past: &SessionHistory<'_>) -> Vec<String> {
         let run = self.run.then(|| match self.shadowed.join(", ") {
             none if none.is_empty() => "Tools are disabled for this turn: give the final answer.".to_owned(),
             some => format!("Tools are disabled for this turn, except {some}: finish with what you have."),
         });
-        let part = |(closes, closed): &(Closes, RunBreak)| match closes {
-            Closes::Tool => Some(format!("{} is disabled for the rest of this turn.", closed.tool)),
-            Closes::Call => Some(format!(
+        let part = |(closes, closed): &(BreakScope, RunBreak)| match closes {
+            BreakScope::Tool => Some(format!("{} is disabled for the rest of this turn.", closed.tool)),
+            BreakScope::Call => Some(format!(
                 "{} is refused for the rest of this turn with {}; other arguments are not.",
                 closed.tool,
                 past.arguments_of(closed.fingerprint).unwrap_or_else(|| "the arguments that were repeated".to_owned())
@@ -117,7 +117,7 @@ impl Stops {
 }
 
 /// Summary of a call.
-fn told(call: &Call, past: &[PastCall], redaction: &Redaction, now: Timestamp) -> CallTold {
+fn summarize_call(call: &Call, past: &[PastCall], redaction: &Redaction, now: Timestamp) -> CallTold {
     let found = past.iter().rev().find(|past| past.call_id == call.call_id && past.seq >= call.seq);
     let arguments = found.and_then(|past| past.arguments.as_deref()).or(call.arguments.as_deref());
     let outcome = found.and_then(|past| past.outcome.as_ref());

@@ -55,7 +55,7 @@ fn story_of(rule: &str, end: &str) -> String {
 }
 
 /// Runs a rule's story; no call of it may run against a refusal, as calls without an expected verdict would.
-fn told(rule: &str, end: &str) -> Vec<Verdict> {
+fn play_story(rule: &str, end: &str) -> Vec<Verdict> {
     let said = play(&story_of(rule, end), None).unwrap_or_else(|problem| panic!("{rule}.{end}.trace: {problem}"));
     let forced = said.iter().find(|verdict| !verdict.is_enforced());
     assert!(forced.is_none(), "{rule}.{end}.trace runs what was refused: {forced:?}");
@@ -74,7 +74,7 @@ fn every_rule_has_its_stories() {
 #[test]
 fn a_rule_fires_in_its_story_and_the_story_ends_otherwise_without_it() {
     for rule in RULES.iter().map(|rule| rule.id) {
-        let said = told(rule, "fires");
+        let said = play_story(rule, "fires");
         let speaks = said.iter().flat_map(|verdict| &verdict.findings).any(|finding| finding.rule == rule);
         assert!(speaks, "{rule}.fires.trace never hears {rule}");
         let without = play(&story_of(rule, "fires"), Some(rule));
@@ -85,7 +85,7 @@ fn a_rule_fires_in_its_story_and_the_story_ends_otherwise_without_it() {
 #[test]
 fn a_rule_is_silent_in_the_story_near_it() {
     for rule in RULES.iter().map(|rule| rule.id) {
-        let said = told(rule, "passes");
+        let said = play_story(rule, "passes");
         // Only a budget warns before it is reached.
         let fires = |decision| decision > Decision::Allow || rule != budget::RULE.id;
         let findings = said.iter().flat_map(|verdict| &verdict.findings);

@@ -5,17 +5,17 @@
 //! refusals. Lines that do not fit are omitted, beginning with the oldest read; a line counts the omitted calls of each
 //! tool.
 
-mod fit;
+mod history;
 mod lines;
-mod past;
+mod token_limit;
 
+pub(super) use self::history::{ARGUMENTS_MAX, SessionHistory, came_of};
 #[cfg(test)]
-pub(crate) use self::fit::tokens;
-use self::fit::{SummaryLine, SummarySection, fit};
-pub(super) use self::past::{ARGUMENTS_MAX, SessionHistory, came_of};
+pub(crate) use self::token_limit::tokens;
+use self::token_limit::{SummaryLine, SummarySection, fit};
 use super::state::Stops;
 use crate::domain::{
-    budget::Left,
+    budget::RemainingBudget,
     history::PastCall,
     redaction::Redaction,
     session_state::{SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
@@ -29,7 +29,7 @@ pub(super) struct SummaryInput<'a> {
     /// Its past calls, oldest first.
     pub(super) past: &'a [PastCall],
     pub(super) stops: &'a Stops,
-    pub(super) left: &'a [Left],
+    pub(super) left: &'a [RemainingBudget],
     /// Redaction rules.
     pub(super) redaction: &'a Redaction,
     pub(super) now: Timestamp,
@@ -41,21 +41,29 @@ const ACTS: &str = "Done, as far as the answers tell. Check before you do these 
 /// The summary, in about this many tokens.
 pub(super) fn summary(told: &SummaryInput<'_>, tokens: usize) -> String {
     let past = SessionHistory::of(told.past, told.redaction, told.now);
-    let mut parts =
-        vec![SummarySection::fixed("", told.stops.lines(&past).into_iter().map(SummaryLine::fixed).collect())];
-    parts.push(SummarySection::fixed("", lines::plan(told.session)));
-    parts.push(SummarySection::fixed("Open:", lines::open(told.session, &past, told.now)));
-    parts.push(SummarySection::fixed("Done twice:", lines::doubled(&past)));
-    parts.push(SummarySection::of("Done. Do not do these again with the same arguments:", lines::done(&past)));
+    let mut parts = vec![SummarySection::fixed_section(
+        "",
+        told.stops.render_lines(&past).into_iter().map(SummaryLine::fixed_line).collect(),
+    )];
+    parts.push(SummarySection::fixed_section("", lines::plan(told.session)));
+    parts.push(SummarySection::fixed_section("Open:", lines::open(told.session, &past, told.now)));
+    parts.push(SummarySection::fixed_section("Done twice:", lines::list_double_effects(&past)));
+    parts.push(SummarySection::of("Done. Do not do these again with the same arguments:", lines::list_writes(&past)));
     parts.push(SummarySection::of(ACTS, lines::acts(&past)));
-    parts.push(SummarySection::by_tool("Called, with what came of it. Use these answers:", lines::called(&past)));
-    parts.push(SummarySection::of("Failed:", lines::failed(&past, told.now)));
-    parts.push(SummarySection::fixed("Refused, not run:", lines::refused(told.session, &past, told.now)));
-    parts.push(SummarySection::fixed("", lines::budget(told.left, told.stops)));
+    parts.push(SummarySection::by_tool(
+        "Called, with what came of it. Use these answers:",
+        lines::list_successes(&past),
+    ));
+    parts.push(SummarySection::of("Failed:", lines::list_failures(&past, told.now)));
+    parts.push(SummarySection::fixed_section("Refused, not run:", lines::list_refusals(told.session, &past, told.now)));
+    parts.push(SummarySection::fixed_section("", lines::budget(told.left, told.stops)));
     if past.is_empty() && told.session.calls.is_empty() {
         parts.insert(
             0,
-            SummarySection::fixed("", vec![SummaryLine::fixed("No tool calls were made in this session.".to_owned())]),
+            SummarySection::fixed_section(
+                "",
+                vec![SummaryLine::fixed_line("No tool calls were made in this session.".to_owned())],
+            ),
         );
     }
     fit(parts, tokens.clamp(SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX))

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     domain::{
-        difference::{Example, What},
+        difference::{DifferenceKind, Example},
         finding::Decision,
         ids::SessionId,
     },
@@ -33,7 +33,7 @@ pub struct DecisionChange {
 }
 
 /// Kind of the difference, deciding rule, tool.
-pub type ChangeKey = (What, String, String);
+pub type ChangeKey = (DifferenceKind, String, String);
 
 /// All changes.
 pub type Changes = BTreeMap<ChangeKey, DecisionChange>;
@@ -91,14 +91,14 @@ impl Backtest {
         // Both have to have seen it.
         let (before, after) = (self.old.judge(row), self.new.judge(row));
         let (before, after) = (before?, after?);
-        let decisions = (answered(row, before.held()), answered(row, after.held()));
+        let decisions = (apply_approval(row, before.applied_decision()), apply_approval(row, after.applied_decision()));
         *self.decisions.entry(decisions).or_default() += 1;
-        let Some(what) = what(decisions.0, decisions.1) else { return Ok(decisions) };
+        let Some(what) = classify_change(decisions.0, decisions.1) else { return Ok(decisions) };
         let decides = if decisions.1 == Decision::Allow { before.decider() } else { after.decider() };
         let rule = decides.map_or_else(String::new, |winner| winner.rule.to_string());
         let change = self.changes.entry((what, rule, row.tool.to_string())).or_default();
         change.calls += 1;
-        let is_lost = what == What::NewlyRefused && brought_something(row, &after);
+        let is_lost = what == DifferenceKind::NewlyRefused && brought_something(row, &after);
         change.lost += u64::from(is_lost);
         change.approved += u64::from(is_lost && row.approved);
         if change.examples.len() < self.examples_max && self.examples < EXAMPLES_MAX {
@@ -122,18 +122,18 @@ impl Backtest {
 
 /// The decision under a recorded approval: ASK becomes ALLOW, for either policy.
 #[must_use]
-pub fn answered(row: &TraceRow, decision: Decision) -> Decision {
+pub fn apply_approval(row: &TraceRow, decision: Decision) -> Decision {
     if row.approved && decision == Decision::Ask { Decision::Allow } else { decision }
 }
 
-fn what(before: Decision, after: Decision) -> Option<What> {
+fn classify_change(before: Decision, after: Decision) -> Option<DifferenceKind> {
     match (before, after) {
         (before, after) if before == after => None,
-        (Decision::Allow, Decision::Ask) => Some(What::NewlyAsked),
-        (Decision::Allow, Decision::Wait) => Some(What::NewlyDelayed),
-        (Decision::Allow, _) => Some(What::NewlyRefused),
-        (_, Decision::Allow) => Some(What::NewlyAllowed),
-        _ => Some(What::OtherwiseRefused),
+        (Decision::Allow, Decision::Ask) => Some(DifferenceKind::NewlyAsked),
+        (Decision::Allow, Decision::Wait) => Some(DifferenceKind::NewlyDelayed),
+        (Decision::Allow, _) => Some(DifferenceKind::NewlyRefused),
+        (_, Decision::Allow) => Some(DifferenceKind::NewlyAllowed),
+        _ => Some(DifferenceKind::OtherwiseRefused),
     }
 }
 
@@ -146,22 +146,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_policy_would_newly_refuse_is_counted_by_what_it_had_brought() {
+    fn new_refusals_are_counted_by_their_former_results() {
         let row = |seq, tool, text| TraceRow::success("s", seq, tool, text);
         let rows = [row(0, "look", "a"), row(1, "look", "a"), row(2, "drop", "gone")];
         let new = crate::policy::compile(
             "policy_engine: {tool_schemas: {look: {effect: read, risk_level: LOW}, drop: {risk_level: HIGH}}}",
         );
         let changes = backtest(&rows, Policy::default(), new.expect("a good policy"), 1).expect("good rows");
-        let refused = &changes[&(What::NewlyRefused, "same_call".to_owned(), "look".to_owned())];
+        let refused = &changes[&(DifferenceKind::NewlyRefused, "same_call".to_owned(), "look".to_owned())];
         assert_eq!((refused.calls, refused.lost), (1, 0));
         assert!(refused.examples[0].to_string().starts_with("s 1: ALLOW -> REUSE"), "{:?}", refused.examples);
-        let asked = &changes[&(What::NewlyAsked, "tier".to_owned(), "drop".to_owned())];
+        let asked = &changes[&(DifferenceKind::NewlyAsked, "tier".to_owned(), "drop".to_owned())];
         assert_eq!((asked.calls, asked.lost), (1, 0));
     }
 
     #[test]
-    fn what_a_person_had_approved_is_counted_when_it_is_newly_refused() {
+    fn new_refusals_of_approved_calls_are_counted() {
         let policy = |text: &str| crate::policy::compile(text).expect("a good policy");
         let asks = policy("policy_engine: {tool_schemas: {drop: {risk_level: HIGH}}}");
         let denies = policy(
@@ -171,7 +171,7 @@ mod tests {
         let mut rows = [TraceRow::success("s", 0, "drop", "gone"), TraceRow::success("t", 0, "drop", "gone")];
         rows[0].approved = true;
         let changes = backtest(&rows, asks.clone(), denies, 1).expect("good rows");
-        let refused = &changes[&(What::NewlyRefused, "tier".to_owned(), "drop".to_owned())];
+        let refused = &changes[&(DifferenceKind::NewlyRefused, "tier".to_owned(), "drop".to_owned())];
         assert_eq!((refused.calls, refused.lost, refused.approved), (1, 1, 1));
         assert_eq!(changes.len(), 2, "the other one is asked for now, and would be refused");
         assert!(backtest(&rows[..1], Policy::default(), asks, 1).expect("good rows").is_empty(), "it was answered");

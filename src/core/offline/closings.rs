@@ -11,7 +11,7 @@ use crate::{
         fingerprint::Fingerprint,
         ids::{RunId, SessionId, ToolName},
     },
-    rules::Closes,
+    rules::BreakScope,
 };
 
 /// Closings by their scope.
@@ -53,7 +53,7 @@ impl ClosingTracker {
         row: &TraceRow,
         fingerprint: Fingerprint,
         is_new: bool,
-        findings: impl Iterator<Item = (&'a Finding, Option<Closes>)>,
+        findings: impl Iterator<Item = (&'a Finding, Option<BreakScope>)>,
     ) {
         let run = (row.trace.clone(), row.run.clone());
         let tool = ClosedScope::Tool(row.tool.clone());
@@ -65,9 +65,9 @@ impl ClosingTracker {
         }
         for (finding, closes) in findings {
             let scope = match (finding.decision, finding.level, closes) {
-                (Decision::Stop, ..) | (_, Some(Level::Break), Some(Closes::Run)) => ClosedScope::Run,
-                (_, Some(Level::Break), Some(Closes::Tool)) => tool.clone(),
-                (_, Some(Level::Break), Some(Closes::Call)) => call.clone(),
+                (Decision::Stop, ..) | (_, Some(Level::Break), Some(BreakScope::Run)) => ClosedScope::Run,
+                (_, Some(Level::Break), Some(BreakScope::Tool)) => tool.clone(),
+                (_, Some(Level::Break), Some(BreakScope::Call)) => call.clone(),
                 _ => continue,
             };
             self.0.entry(run.clone()).or_default().entry(scope).or_default();

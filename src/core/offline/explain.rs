@@ -57,7 +57,7 @@ pub struct Explain<'a> {
 #[must_use]
 pub fn explain(asked: &Explain<'_>, calls: Result<&[TraceRow], String>) -> CallExplanation {
     let Explain { policy, tool, spoke, approved_by } = *asked;
-    let seen = calls.and_then(|calls| RuleInput::again(policy, calls));
+    let seen = calls.and_then(|calls| RuleInput::judge_again(policy, calls));
     let past = seen.as_ref().ok().map(RuleInput::past);
     let of_call = RecordedCall {
         tool: tool.as_str(),
@@ -93,7 +93,7 @@ struct RuleInput {
 }
 
 impl RuleInput {
-    fn again(policy: &Policy, calls: &[TraceRow]) -> Result<Self, String> {
+    fn judge_again(policy: &Policy, calls: &[TraceRow]) -> Result<Self, String> {
         let Some((it, before)) = calls.split_last() else { return Err("its calls are not stored".to_owned()) };
         let mut world = World::new(DEFAULT_TENANT);
         let mut ran = policy.clone();
@@ -112,7 +112,7 @@ impl RuleInput {
         let tree = tree.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, it.root().clone(), now));
         let proposal = policy.propose(request(it));
         let previous = tree.previous(proposal.fingerprint, None, now);
-        let held = tree.held(&proposal, &policy.version, previous.as_ref(), now);
+        let held = tree.valid_request(&proposal, &policy.version, previous.as_ref(), now);
         Ok(Self { tree, proposal, held, previous, shared: SharedState::default(), now })
     }
 
@@ -163,7 +163,7 @@ impl RuleInput {
                 "{}, asked for {} earlier: {}",
                 previous.call.call_id,
                 wait_in_words(self.now.since_ms(previous.last_at)),
-                stood(&previous.past)
+                describe_execution(&previous.past)
             ),
         };
         let run = match self.context(policy, &[]).run() {
@@ -181,7 +181,7 @@ impl RuleInput {
     }
 }
 
-const fn stood(past: &PreviousExecution) -> &'static str {
+const fn describe_execution(past: &PreviousExecution) -> &'static str {
     match past {
         PreviousExecution::InFlight => "it was running",
         PreviousExecution::Unknown => "it may have happened",

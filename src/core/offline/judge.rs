@@ -73,7 +73,7 @@ impl CallAssessment {
     }
 
     /// The applied decision.
-    pub fn held(&self) -> Decision {
+    pub fn applied_decision(&self) -> Decision {
         self.decider().map_or(Decision::Allow, |finding| finding.decision)
     }
 }
@@ -173,7 +173,7 @@ impl Trace {
         let now = self.advance(row)?;
         let proposal = policy.propose(request(row));
         let judged = self.world.evaluate(policy, &proposal, None, now);
-        let (verdict, _) = judged.map_err(|rejection| not_judged(row, &rejection))?;
+        let (verdict, _) = judged.map_err(|rejection| describe_rejection(row, &rejection))?;
         let compared = self.compare(verdict.fingerprint, row.result.as_ref());
         let report = outcome(row).filter(|_| verdict.permit.is_some());
         let recorded = report.map(|report| self.world.record_as(policy, &report, row.estimated, now)).transpose();
@@ -248,7 +248,7 @@ pub fn outcome(row: &TraceRow) -> Option<OutcomeReport> {
     Some(OutcomeReport { result: text, result_digest, ..report(OutcomeStatus::Success) })
 }
 
-fn not_judged(row: &TraceRow, rejection: &EvaluateRejection) -> String {
+fn describe_rejection(row: &TraceRow, rejection: &EvaluateRejection) -> String {
     match rejection {
         EvaluateRejection::CallIdReused => {
             format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)

@@ -3,11 +3,11 @@
 
 pub mod backtest;
 pub mod closings;
-pub mod doubles;
+pub mod duplicates;
 pub mod event_store;
 pub mod explain;
 pub mod judge;
-pub mod line;
+pub mod output_line;
 pub mod suggest;
 pub mod summary;
 pub mod trace;

@@ -23,7 +23,7 @@ struct ToolObservations {
     a_session: Vec<u64>,
 }
 
-fn look(rows: &[TraceRow]) -> (BTreeMap<ToolName, ToolObservations>, Vec<u64>) {
+fn observe_rows(rows: &[TraceRow]) -> (BTreeMap<ToolName, ToolObservations>, Vec<u64>) {
     let mut tools: BTreeMap<ToolName, ToolObservations> = BTreeMap::new();
     let mut sessions: BTreeMap<String, (u64, BTreeMap<ToolName, u64>)> = BTreeMap::new();
     for row in rows {
@@ -54,9 +54,9 @@ fn quantile(amounts: &[u64], share: f64) -> u64 {
 /// A policy file with the suggestions.
 #[must_use]
 pub fn suggestion(rows: &[TraceRow]) -> String {
-    let (tools, steps) = look(rows);
+    let (tools, steps) = observe_rows(rows);
     let evidence = Evidence::of(rows);
-    let shown = evidence.shown(&tools.keys().cloned().collect());
+    let shown = evidence.suggest_effects(&tools.keys().cloned().collect());
     let mut text = format!(
         "# Proposed from {} recorded calls of {} sessions. Every proposal is a comment: take the `#` off what you \
          agree with.\n# In force as it stands: shadow mode, in which nothing is refused.\npolicy_engine:\n  \
@@ -89,13 +89,13 @@ pub fn suggestion(rows: &[TraceRow]) -> String {
         let _ = writeln!(
             text,
             "    {}:\n      # {}, {} failed; {}, {changed} of them with another result",
-            quoted(tool),
-            counted(seen.calls, "call"),
+            quote_name(tool),
+            count_noun(seen.calls, "call"),
             seen.errors,
-            counted(repetitions as u64, "repetition"),
+            count_noun(repetitions as u64, "repetition"),
         );
         if let Some(found) = shown.get(tool) {
-            let _ = writeln!(text, "      # effect: {}  # proposed: {}", effect(found), why(tool, found));
+            let _ = writeln!(text, "      # effect: {}  # proposed: {}", effect(found), describe_evidence(tool, found));
         }
         // A tool must have a key, and this one has no effect.
         text.push_str("      suggested_next: []\n");
@@ -103,7 +103,7 @@ pub fn suggestion(rows: &[TraceRow]) -> String {
     text
 }
 
-fn quoted(tool: &ToolName) -> serde_json::Value {
+fn quote_name(tool: &ToolName) -> serde_json::Value {
     serde_json::Value::from(tool.as_str())
 }
 
@@ -115,12 +115,12 @@ fn tiers(tools: &BTreeMap<ToolName, ToolObservations>, shown: &BTreeMap<ToolName
     let writes = bounded.filter(|(tool, _)| matches!(shown.get(*tool), Some(SuggestedEffect::Write(_))));
     for (tool, seen, ceiling) in writes.filter_map(|(tool, seen)| Some((tool, seen, ceiling(seen)?))) {
         let (usual, most) = (quantile(&seen.a_session, 0.99), seen.a_session.iter().max().copied().unwrap_or(0));
-        let name = quoted(tool);
+        let name = quote_name(tool);
         let _ = writeln!(
             text,
             "      # - {{name: {name}, pattern: {name}, action: per_conversation_grant, ceiling: {ceiling}, \
              ttl_ms: {DAY_MS}}}  # proposed: 99 % of sessions used it at most {}, one {most}",
-            counted(usual, "time")
+            count_noun(usual, "time")
         );
     }
     if text.is_empty() {
@@ -141,32 +141,32 @@ fn effect(shown: &SuggestedEffect) -> &'static str {
 
 /// The evidence, in a sentence: `get_order: 412 repetitions, changed 3 times unless update_order ran between: then 36
 /// of 40`.
-fn why(tool: &ToolName, shown: &SuggestedEffect) -> String {
+fn describe_evidence(tool: &ToolName, shown: &SuggestedEffect) -> String {
     match shown {
         SuggestedEffect::Write(seen) => format!(
             "{}: {}, changed {} unless {tool} ran between: then {} of {}",
             seen.of,
-            counted(seen.without as u64, "repetition"),
-            counted(seen.otherwise as u64, "time"),
+            count_noun(seen.without as u64, "repetition"),
+            count_noun(seen.otherwise as u64, "time"),
             seen.changed,
             seen.chances
         ),
         SuggestedEffect::Harmless { chances, changed } => {
             format!(
                 "it ran between {}, and {changed} of them changed",
-                counted(*chances as u64, "repetition of other tools")
+                count_noun(*chances as u64, "repetition of other tools")
             )
         }
         SuggestedEffect::Poll { looks, changed } => {
             format!(
                 "{} with nothing between, and {changed} of them showed something new",
-                counted(*looks as u64, "look")
+                count_noun(*looks as u64, "look")
             )
         }
     }
 }
 
-fn counted(count: u64, what: &str) -> String {
+fn count_noun(count: u64, what: &str) -> String {
     match what.split_once(' ') {
         Some((noun, rest)) if count != 1 => format!("{count} {noun}s {rest}"),
         None if count != 1 => format!("{count} {what}s"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_others_is_proposed_as_a_write_and_nothing_is_in_force() {
+    fn tool_that_changes_others_is_proposed_as_a_write_in_a_comment() {
         let rows: Vec<TraceRow> = (0..25)
             .flat_map(|s| {
                 [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b"), row(s, 3, "look", "b")]
@@ -208,7 +208,7 @@ mod tests {
             assert!(text.contains(part), "{part} in:\n{text}");
         }
         assert_eq!(text.matches("# effect:").count(), 1, "{text}");
-        let policy = compiled(&text);
+        let policy = compile_policy(&text);
         assert!(policy.tools().all(|(_, spec)| *spec == ToolSpec::default()));
         assert_eq!(policy.rules.get::<Budgets>(), &Budgets::default());
         assert!(
@@ -230,7 +230,7 @@ mod tests {
             .lines()
             .map(|line| if line.contains("# proposed: ") { line.replacen("# ", "", 1) } else { line.to_owned() })
             .collect();
-        let policy = compiled(&agreed.join("\n"));
+        let policy = compile_policy(&agreed.join("\n"));
         let effects: Vec<(&str, EffectKind)> = policy.tools().map(|(name, spec)| (name, spec.effect)).collect();
         assert_eq!(effects, [("edit", EffectKind::Write), ("look", EffectKind::Unknown)]);
         let tiers: Vec<(&str, u64)> = policy
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_by_itself_now_and_then_is_proposed_as_a_poll_and_what_makes_things_is_not() {
+    fn tool_that_changes_by_itself_is_proposed_as_a_poll_unless_it_creates() {
         let jobs = ["queued", "queued", "running", "done"];
         let rows: Vec<TraceRow> = jobs.iter().zip(0..).map(|(result, seq)| row(0, seq, "status", result)).collect();
         let text = suggestion(&rows);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_changes_more_than_now_and_then_is_not_harmless() {
+    fn tool_between_frequent_changes_is_not_harmless() {
         let asked = |s: usize| {
             let now = if s.is_multiple_of(10) { "b" } else { "a" };
             [row(s, 0, "look", "a"), row(s, 1, "note", "ok"), row(s, 2, "look", now)]
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_by_itself_speaks_for_no_write_and_what_stands_between_equals_is_harmless() {
+    fn change_by_itself_is_no_evidence_and_a_call_between_equals_is_harmless() {
         let clock = |session: usize| {
             ["clock", "clock", "look", "clock", "look"].into_iter().enumerate().map(move |(seq, tool)| {
                 row(session, seq as u64, tool, &if tool == "clock" { seq.to_string() } else { "a".into() })
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_something_else_explains_speaks_for_nobody() {
+    fn change_with_another_explanation_is_no_evidence() {
         // `look` changes whether or not `note` ran: by another actor.
         let mut rows: Vec<TraceRow> = Vec::new();
         for s in 0..10 {
@@ -329,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_makes_a_policy_that_says_nothing() {
-        assert_eq!(compiled(&suggestion(&[])).tools().count(), 0);
+    fn empty_trace_makes_an_empty_policy() {
+        assert_eq!(compile_policy(&suggestion(&[])).tools().count(), 0);
     }
 
-    fn compiled(text: &str) -> Policy {
+    fn compile_policy(text: &str) -> Policy {
         policy::compile(text).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"))
     }
 }

@@ -146,18 +146,18 @@ struct RawFields<'a> {
 }
 
 fn row(fields: RawFields<'_>) -> Result<TraceRow, String> {
-    let seq: u64 = required("seq", fields.seq)?;
+    let seq: u64 = require_field("seq", fields.seq)?;
     let call_id = optional("call_id", fields.call_id)?.unwrap_or_else(|| seq.to_string());
     let run: Option<String> = optional("run", fields.run)?;
     let ts: Option<String> = optional("ts", fields.ts)?;
     Ok(TraceRow {
-        trace: named("trace", SessionId::parse, &required::<String>("trace", fields.trace)?)?,
+        trace: parse_field("trace", SessionId::parse, &require_field::<String>("trace", fields.trace)?)?,
         root: None,
         seq,
-        call_id: named("call_id", CallId::parse, &call_id)?,
-        run: run.map(|run| named("run", RunId::parse, &run)).transpose()?,
+        call_id: parse_field("call_id", CallId::parse, &call_id)?,
+        run: run.map(|run| parse_field("run", RunId::parse, &run)).transpose()?,
         agent: None,
-        tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
+        tool: parse_field("tool", ToolName::parse, &require_field::<String>("tool", fields.tool)?)?,
         arguments: arguments(fields.args)?,
         justification: None,
         usage: Usage::default(),
@@ -178,7 +178,7 @@ fn row(fields: RawFields<'_>) -> Result<TraceRow, String> {
 fn recorded_result(result: &RawValue, fields: &RawFields<'_>) -> Result<RecordedResult, String> {
     // A recorder that keeps JSON results as JSON means their text.
     let is_text = result.get().starts_with('"');
-    let text = if is_text { required("result", Some(result))? } else { result.get().to_owned() };
+    let text = if is_text { require_field("result", Some(result))? } else { result.get().to_owned() };
     let sha256: Option<String> = optional("result_sha256", fields.result_sha256)?;
     let characters: Option<u64> = optional("result_len", fields.result_len)?;
     Ok(RecordedResult {
@@ -210,11 +210,11 @@ fn optional<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> R
     value.map_err(|error| format!("field {field}: {}", without_place(&error)))
 }
 
-fn required<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<T, String> {
+fn require_field<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<T, String> {
     optional(field, raw)?.ok_or_else(|| format!("field {field}: is missing"))
 }
 
-fn named<T>(field: &str, parse: fn(&str, &str) -> Result<T, Invalid>, text: &str) -> Result<T, String> {
+fn parse_field<T>(field: &str, parse: fn(&str, &str) -> Result<T, Invalid>, text: &str) -> Result<T, String> {
     parse(field, text).map_err(|invalid| format!("field {}: {}", invalid.field, invalid.problem))
 }
 

@@ -111,7 +111,7 @@ impl World {
                 }
                 self.commit(&root, *change, now);
                 if let Some(permit) = &verdict.permit {
-                    self.called(policy, &proposal.request.tool, permit);
+                    self.record_call(policy, &proposal.request.tool, permit);
                 }
                 Ok((verdict, batch))
             }
@@ -165,14 +165,14 @@ impl World {
             (None, None) => return Err(RecordRejection::UnknownCall),
         };
         let tree = self.tree_of(&root, now);
-        let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
+        let call = tree.sessions.get(&report.session).and_then(|session| session.find_reported_call(&report.call_id));
         let observed = report.observed.as_deref();
         let key = match call {
             Some(call) => ledger_key_of(&root, call),
             None => observed.and_then(|proposal| ledger_key(&root, proposal)),
         };
         let tool = call.map(|call| &call.tool).or(observed.map(|proposal| &proposal.request.tool));
-        let mut recorded = record(policy, &tree, &self.shared(key, tool), report, now)?;
+        let mut recorded = record(policy, &tree, &self.read_shared_state(key, tool), report, now)?;
         if let Some(mut change) = recorded.change.take() {
             if let Some(estimated) = estimated {
                 change.events.iter_mut().for_each(|event| advise(event, estimated));
@@ -180,7 +180,7 @@ impl World {
             self.commit(&root, *change, now);
         }
         if let Some((tool, observation)) = &recorded.observation {
-            self.tools.entry(tool.clone()).or_default().reported(observation, &policy.retry.allowance);
+            self.tools.entry(tool.clone()).or_default().record_report(observation, &policy.retry.allowance);
         }
         self.creations.extend(recorded.creation.clone());
         if let Some(trial) = &recorded.trial {
@@ -212,11 +212,11 @@ impl World {
     }
 
     /// Records a permitted call: the first one after an open circuit is the probe.
-    fn called(&mut self, policy: &Policy, tool: &ToolName, permit: &Permit) {
+    fn record_call(&mut self, policy: &Policy, tool: &ToolName, permit: &Permit) {
         let health = self.tools.entry(tool.clone()).or_default();
-        health.called(&policy.retry.allowance, permit.at);
+        health.record_call(&policy.retry.allowance, permit.at);
         if health.is_to_be_probed(permit.at) {
-            health.probed(Some(permit.lease_until.min(permit.at.plus_ms(PROBE_CALL_MS))));
+            health.set_probe_lease(Some(permit.lease_until.min(permit.at.plus_ms(PROBE_CALL_MS))));
         }
     }
 
@@ -230,7 +230,7 @@ impl World {
     ) -> Result<Evaluation, EvaluateRejection> {
         let shared = SharedState {
             creation: self.creation(proposal),
-            ..self.shared(ledger_key(root, proposal), Some(&proposal.request.tool))
+            ..self.read_shared_state(ledger_key(root, proposal), Some(&proposal.request.tool))
         };
         evaluate(policy, &self.tree_of(root, now), &shared, proposal, batch, now)
     }
@@ -240,7 +240,7 @@ impl World {
         self.creations.get(&(agent, proposal.fingerprint)).cloned()
     }
 
-    fn shared(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> SharedState {
+    fn read_shared_state(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> SharedState {
         SharedState {
             counters: self.events.counters().clone(),
             ledger: key.and_then(|key| self.events.ledger().get(&key).cloned()),

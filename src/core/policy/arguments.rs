@@ -8,15 +8,15 @@ mod coerce;
 mod compile;
 mod errors;
 mod malformed;
+mod messages;
 mod shape;
-mod words;
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use jsonschema::Validator;
 use serde_json::{Map, Number, Value};
 
-pub(in crate::policy) use self::malformed::malformed;
+pub(in crate::policy) use self::malformed::check_object;
 use self::shape::{SchemaFields, UnknownField};
 use crate::domain::{
     json::Json,
@@ -106,7 +106,7 @@ impl ArgumentSchema {
 
     /// The arguments for the fingerprint: an explicit default equals an absent field.
     #[must_use]
-    pub fn recognised<'a>(&self, arguments: &'a Json) -> Cow<'a, Json> {
+    pub fn drop_defaults<'a>(&self, arguments: &'a Json) -> Cow<'a, Json> {
         let is_default =
             |(name, value): &(String, Json)| self.knows_defaults && self.compiled.defaults.get(name) == Some(value);
         match arguments {
@@ -122,19 +122,19 @@ impl ArgumentSchema {
     pub fn check(&self, arguments: &Json) -> ArgumentCheck {
         let (value, unknown) = self.read(arguments);
         if self.compiled.validator.is_valid(&value) {
-            return self.told(unknown, Vec::new());
+            return self.report_violations(unknown, Vec::new());
         }
         if self.coercion == Coercion::Reject {
-            return self.told(unknown, self.violations(arguments, &value));
+            return self.report_violations(unknown, self.violations(arguments, &value));
         }
         let (repaired, coerced) = self.coerce(arguments);
         if coerced.is_empty() {
-            return self.told(unknown, self.violations(arguments, &value));
+            return self.report_violations(unknown, self.violations(arguments, &value));
         }
         let (value, unknown) = self.read(&repaired);
         let violations =
             if self.compiled.validator.is_valid(&value) { Vec::new() } else { self.violations(&repaired, &value) };
-        let mut checked = ArgumentCheck { coerced, ..self.told(unknown, violations) };
+        let mut checked = ArgumentCheck { coerced, ..self.report_violations(unknown, violations) };
         if checked.violations.is_empty() {
             let kept = if self.coercion == Coercion::Repair { &mut checked.repaired } else { &mut checked.accepted };
             *kept = Some(repaired);
@@ -153,7 +153,7 @@ impl ArgumentSchema {
         (value, unknown)
     }
 
-    fn told(&self, unknown: Vec<UnknownField>, mut violations: Vec<Violation>) -> ArgumentCheck {
+    fn report_violations(&self, unknown: Vec<UnknownField>, mut violations: Vec<Violation>) -> ArgumentCheck {
         let mut told = Vec::new();
         for UnknownField { field, near, is_refused, .. } in unknown {
             let is_refused = match self.unknown {
@@ -162,18 +162,18 @@ impl ArgumentSchema {
                 UnknownFields::Log => false,
             };
             // A branch may refuse it as well.
-            let is_said = violations.iter().any(|said| said.keyword == words::UNKNOWN && said.field == field);
+            let is_said = violations.iter().any(|said| said.keyword == messages::UNKNOWN && said.field == field);
             if is_said {
                 continue;
             }
             if is_refused {
-                violations.push(words::unknown_field(&field, near.as_deref()));
+                violations.push(messages::unknown_field(&field, near.as_deref()));
             } else {
                 told.push(field);
             }
         }
         told.sort();
-        ArgumentCheck { violations: bounded(violations), unknown: told, ..ArgumentCheck::default() }
+        ArgumentCheck { violations: limit_violations(violations), unknown: told, ..ArgumentCheck::default() }
     }
 
     fn violations(&self, arguments: &Json, value: &Value) -> Vec<Violation> {
@@ -186,7 +186,7 @@ impl ArgumentSchema {
 }
 
 /// Sorted by field, and limited.
-fn bounded(mut violations: Vec<Violation>) -> Vec<Violation> {
+fn limit_violations(mut violations: Vec<Violation>) -> Vec<Violation> {
     violations.sort_by(|a, b| (&a.field, &a.message).cmp(&(&b.field, &b.message)));
     violations.dedup();
     let rest = violations.len().saturating_sub(VIOLATIONS_MAX);

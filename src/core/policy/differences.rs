@@ -41,7 +41,7 @@ pub type KeyDifference<'a> = (&'a String, Option<&'a String>, Option<&'a String>
 
 /// The keys that differ.
 #[must_use]
-pub fn changed<'a>(
+pub fn diff_keys<'a>(
     before: &'a BTreeMap<String, String>,
     after: &'a BTreeMap<String, String>,
 ) -> Vec<KeyDifference<'a>> {

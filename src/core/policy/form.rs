@@ -2,9 +2,9 @@
 //! report all problems at once.
 
 mod durations;
+mod messages;
 mod node;
 mod renamed;
-mod words;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -17,7 +17,7 @@ use super::{
     file::{PolicyEngine, PolicyFile},
     schema::schema_with,
 };
-pub(super) use words::{a_kind, unknown};
+pub(super) use messages::{a_kind, unknown};
 
 /// The root key.
 const ENGINE: &str = "policy_engine";
@@ -89,7 +89,7 @@ impl PolicyForm {
         Self { validator: jsonschema::validator_for(&schema).ok(), schema }
     }
 
-    /// Parses a file; a stored one may have renamed keys. Each rule takes its keys before [`rest`] is read.
+    /// Parses a file; a stored one may have renamed keys. Each rule takes its keys before [`read_remaining_keys`] is read.
     ///
     /// # Errors
     /// Invalid YAML, or all deviations from the form.
@@ -103,7 +103,7 @@ impl PolicyForm {
                 line,
                 column,
                 path: String::new(),
-                problem: words::of_yaml(&error.without_snippet().to_string()),
+                problem: messages::of_yaml(&error.without_snippet().to_string()),
             }]
         })?;
         let mut lines = KeyPositions::default();
@@ -126,7 +126,7 @@ impl PolicyForm {
         };
         let mut errors = Vec::new();
         for error in validator.iter_errors(value) {
-            let path = dotted(error.instance_path().as_str());
+            let path = to_dotted_path(error.instance_path().as_str());
             let mut wrong = |path: String, problem: String| {
                 errors.push(lines.problem(path, problem));
             };
@@ -134,10 +134,10 @@ impl PolicyForm {
                 ValidationErrorKind::AdditionalProperties { unexpected } => {
                     let known = self.keys_at(error.schema_path().as_str());
                     for key in unexpected {
-                        let problem = self.misplaced(&path, key).unwrap_or_else(|| {
+                        let problem = self.find_right_place(&path, key).unwrap_or_else(|| {
                             unknown("key", key, &known.iter().map(String::as_str).collect::<Vec<_>>())
                         });
-                        wrong(joined(&path, key), problem);
+                        wrong(join_path(&path, key), problem);
                     }
                 }
                 ValidationErrorKind::Required { property } => {
@@ -149,7 +149,7 @@ impl PolicyForm {
                     }
                 }
                 _ => {
-                    let problem = words::of_value(&path, &error);
+                    let problem = messages::of_value(&path, &error);
                     wrong(path, problem);
                 }
             }
@@ -158,7 +158,7 @@ impl PolicyForm {
     }
 
     /// The right place of a misplaced key: below `policy_engine`, or in one of its sections.
-    fn misplaced(&self, path: &str, key: &str) -> Option<String> {
+    fn find_right_place(&self, path: &str, key: &str) -> Option<String> {
         let sections = self.engine_keys();
         if path.is_empty() && sections.contains(&key) {
             return Some(format!("`{key}` belongs below `{ENGINE}:`"));
@@ -195,7 +195,7 @@ impl PolicyForm {
 ///
 /// # Errors
 /// A number that is too large for its type; its position is unknown.
-pub(super) fn rest(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
+pub(super) fn read_remaining_keys(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
     let file: Result<PolicyFile, _> = serde_json::from_value(file);
     file.map(|file| file.policy_engine).map_err(|_| vec![anywhere("a number is too large for its key".to_owned())])
 }
@@ -212,19 +212,19 @@ pub(super) fn nearest<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
     near.filter(|(edits, option)| *edits <= EDITS_MAX.min(option.len().max(2) / 2)).min().map(|(_, option)| option)
 }
 
-fn joined(path: &str, key: &str) -> String {
+fn join_path(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// A JSON pointer as a path.
-fn dotted(pointer: &str) -> String {
+fn to_dotted_path(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {
         let part = part.replace("~1", "/").replace("~0", "~");
         if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
             path = format!("{path}[{part}]");
         } else {
-            path = joined(&path, &part);
+            path = join_path(&path, &part);
         }
     }
     path

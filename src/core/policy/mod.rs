@@ -28,7 +28,7 @@ use self::{arguments::ArgumentCheck, tool::DeclaredTool};
 use crate::{
     domain::{
         call::{Proposal, Request},
-        effect::{DuplicateScope, Effect, EffectKind, Fresh, ResourceTemplate},
+        effect::{DuplicateScope, Effect, EffectKind, Freshness, ResourceTemplate},
         fingerprint::{ArgsDigest, Fingerprint, WitnessDigest},
         hashing::Hashing,
         ids::ToolName,
@@ -38,8 +38,8 @@ use crate::{
         similarity::ArgumentShape,
         time::Timestamp,
         tool::{InjectAs, StorageMode, ToolSpec},
+        truncation::RESULT_BYTES_MAX_DEFAULT,
         violation::CoercedField,
-        whole::RESULT_BYTES_MAX_DEFAULT,
     },
     retry::advice,
     rules::{Mode, RuleSet, halted, same_call, tier},
@@ -106,10 +106,10 @@ impl Default for Policy {
 impl Policy {
     /// Declares a tool.
     pub fn declare(&mut self, tool: &str, spec: ToolSpec) {
-        self.declared(tool, DeclaredTool { spec: Arc::new(spec), ..DeclaredTool::default() });
+        self.insert_declared(tool, DeclaredTool { spec: Arc::new(spec), ..DeclaredTool::default() });
     }
 
-    fn declared(&mut self, tool: &str, declared: DeclaredTool) {
+    fn insert_declared(&mut self, tool: &str, declared: DeclaredTool) {
         self.tools.insert(tool.to_owned(), declared);
     }
 
@@ -236,7 +236,7 @@ impl Policy {
     }
 
     /// Effect of a call. Built-in reads and shell lines of coding agents' hosts need no declaration.
-    fn effect_of(&self, known: &DeclaredTool, request: &Request) -> (Effect, Fresh) {
+    fn effect_of(&self, known: &DeclaredTool, request: &Request) -> (Effect, Freshness) {
         let mut of_call = known.effect_of(&request.arguments);
         if is_coding_host(request) && !self.is_declared(&request.tool) {
             let (built_in, fresh) = HOST_TOOLS.of(&request.tool).effect_of(&request.arguments);
@@ -247,7 +247,7 @@ impl Policy {
         }
         let (effect, fresh) = of_call;
         // A read without freshness is a poll, unless a witness shows whether it has changed.
-        let is_poll = effect.kind == EffectKind::Read && fresh == Fresh::For(0) && request.witness.is_none();
+        let is_poll = effect.kind == EffectKind::Read && fresh == Freshness::For(0) && request.witness.is_none();
         (Effect { kind: if is_poll { EffectKind::Poll } else { effect.kind }, ..effect }, fresh)
     }
 
@@ -256,7 +256,7 @@ impl Policy {
     pub fn propose(&self, mut request: Request) -> Proposal {
         let known = self.of(&request.tool);
         let dropped = drop_key(&known.spec, &mut request.arguments);
-        let mut checked = match (arguments::malformed(&request.arguments), &known.schema) {
+        let mut checked = match (arguments::check_object(&request.arguments), &known.schema) {
             (Some(malformed), _) => ArgumentCheck { violations: vec![malformed], ..ArgumentCheck::default() },
             (None, Some(schema)) => schema.check(&request.arguments),
             (None, None) => ArgumentCheck::default(),
@@ -269,7 +269,7 @@ impl Policy {
         let all: Arc<str> = request.arguments.canonical().into();
         // Coerced arguments are fingerprinted by the coerced values.
         let read = checked.accepted.as_ref().unwrap_or(&request.arguments);
-        let read = known.schema.as_ref().map_or(Cow::Borrowed(read), |schema| schema.recognised(read));
+        let read = known.schema.as_ref().map_or(Cow::Borrowed(read), |schema| schema.drop_defaults(read));
         let recognised = match (&known.canonical, &checked.accepted, &read) {
             (Some(canonical), _, _) => canonical.text(&read).into(),
             (None, None, Cow::Borrowed(_)) => Cow::Borrowed(&*all),
@@ -287,8 +287,8 @@ impl Policy {
         let (mut effect, fresh) = self.effect_of(known, &request);
         effect.resource = effect.resource.map(|resource| secrets.left_out_of_name(resource, &self.hashing));
         Proposal {
-            fingerprint: Fingerprint::of(&request.tool, &recognised).keyed(&self.hashing),
-            args_digest: ArgsDigest::of(&request.tool, &all).keyed(&self.hashing),
+            fingerprint: Fingerprint::of(&request.tool, &recognised).with_key(&self.hashing),
+            args_digest: ArgsDigest::of(&request.tool, &all).with_key(&self.hashing),
             shape,
             effect,
             fresh,

@@ -3,10 +3,10 @@
 //! fingerprints only and never change executed arguments. In doubt a value stays: a missed duplicate costs one call, a
 //! false one gives a wrong answer.
 
+mod addresses;
 mod canonical;
 mod dates;
 mod phones;
-mod places;
 
 pub use canonical::Canonical;
 use phonenumber::country;
@@ -138,7 +138,7 @@ impl Normalizer {
     #[must_use]
     pub fn apply(self, value: &Json) -> Json {
         match (self, value) {
-            (Self::Sort, Json::Array(items)) => sorted(items),
+            (Self::Sort, Json::Array(items)) => sort_items(items),
             (_, Json::Array(items)) => Json::Array(items.iter().map(|item| self.apply(item)).collect()),
             (_, Json::String(text)) => self.read(text).unwrap_or_else(|| value.clone()),
             (Self::ToBool, Json::Number(number)) if number == "1" => Json::Bool(true),
@@ -159,16 +159,16 @@ impl Normalizer {
                 "false" | "no" | "off" | "0" => Some(Json::Bool(false)),
                 _ => None,
             },
-            Self::ToUpper => settled(text, str::to_uppercase),
-            Self::ToLower => settled(text, str::to_lowercase),
+            Self::ToUpper => fold_case(text, str::to_uppercase),
+            Self::ToLower => fold_case(text, str::to_lowercase),
             Self::Trim => Some(Json::String(text.trim().to_owned())),
             Self::CollapseWhitespace => Some(Json::String(text.split_whitespace().collect::<Vec<_>>().join(" "))),
             Self::E164(region) => phones::e164(text, region).map(Json::String),
             Self::IsoDate => dates::day(text).map(Json::String),
             Self::IsoDatetimeUtc => dates::instant(text).map(Json::String),
-            Self::Email => settled(&places::email(text)?, str::to_lowercase),
-            Self::Url => places::url(text).map(Json::String),
-            Self::Path => Some(Json::String(places::path(text))),
+            Self::Email => fold_case(&addresses::email(text)?, str::to_lowercase),
+            Self::Url => addresses::url(text).map(Json::String),
+            Self::Path => Some(Json::String(addresses::path(text))),
             Self::Sort => None,
         }
     }
@@ -213,7 +213,7 @@ fn number(text: &str) -> Option<String> {
 }
 
 /// The text in one case, mapped until stable.
-fn settled(text: &str, case: fn(&str) -> String) -> Option<Json> {
+fn fold_case(text: &str, case: fn(&str) -> String) -> Option<Json> {
     let mut text = text.to_owned();
     for _ in 0..CASES_MAX {
         let after = case(&text);
@@ -225,7 +225,7 @@ fn settled(text: &str, case: fn(&str) -> String) -> Option<Json> {
     None
 }
 
-fn sorted(items: &[Json]) -> Json {
+fn sort_items(items: &[Json]) -> Json {
     let mut items: Vec<(String, &Json)> = items.iter().map(|item| (item.canonical(), item)).collect();
     items.sort_by(|a, b| a.0.cmp(&b.0));
     items.dedup_by(|a, b| a.0 == b.0);

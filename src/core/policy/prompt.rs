@@ -24,7 +24,7 @@ impl Policy {
              `message` that says why and what to do next, and `retryable`. Do what the message says; do not ask again \
              in other words.\n",
         );
-        self.no_tool_needed(&mut text);
+        self.write_no_tool_needed(&mut text);
         if holds(&budget::RULE) {
             self.limits(&mut text);
         }
@@ -49,7 +49,7 @@ impl Policy {
         text
     }
 
-    fn no_tool_needed(&self, text: &mut String) {
+    fn write_no_tool_needed(&self, text: &mut String) {
         text.push_str(
             "\n## When no tool is needed\n\n\
              - The conversation already holds the answer, or an earlier result does: give it.\n\
@@ -69,7 +69,7 @@ impl Policy {
 
     fn limits(&self, text: &mut String) {
         let run = self.rules.get::<budget::Params>().of(BudgetScope::Run).iter();
-        let limits: Vec<String> = run.map(|(dimension, limit)| dimension.in_words(limit)).collect();
+        let limits: Vec<String> = run.map(|(dimension, limit)| dimension.describe_amount(limit)).collect();
         if limits.is_empty() {
             return;
         }
@@ -187,7 +187,7 @@ mod tests {
     use crate::policy::compile;
 
     #[test]
-    fn what_holds_is_said_and_what_does_not_is_not() {
+    fn prompt_holds_the_enabled_rules_alone() {
         let text = compile(include_str!("../../../deploy/policy.example.yaml")).expect("a good policy").prompt();
         for part in [
             "One turn has 1000 steps",

@@ -25,7 +25,7 @@ impl Policy {
         }
         let left_out = self.redaction.json(arguments, secrets);
         match (spec.stored.0, left_out) {
-            (StorageMode::Hash, _) => self.hashed(canonical).into(),
+            (StorageMode::Hash, _) => self.hash_text(canonical).into(),
             (_, Some(left_out)) => left_out.canonical().into(),
             (_, None) => Arc::clone(canonical),
         }
@@ -48,10 +48,14 @@ impl Policy {
             StorageMode::Full | StorageMode::Redacted => {
                 let anew = if read.is_none() { json::parse(result.trim()).ok() } else { None };
                 let read = read.or(anew.as_ref());
-                let left_out = self.redaction.stored(result, read, secrets);
+                let left_out = self.redaction.redact_stored(result, read, secrets);
                 // A text has no fields, so its secrets are unknown.
                 let is_text = matches!(read, None | Some(Json::String(_)));
-                Some(if how == StorageMode::Redacted && is_text { self.hashed(result) } else { left_out.into_owned() })
+                Some(if how == StorageMode::Redacted && is_text {
+                    self.hash_text(result)
+                } else {
+                    left_out.into_owned()
+                })
             }
         }
     }
@@ -70,7 +74,7 @@ impl Policy {
             _ => {
                 let is_json = text.trim_start().starts_with(['{', '[']);
                 let read = if is_json { json::parse(text.trim()).ok() } else { None };
-                match self.redaction.stored(text, read.as_ref(), secrets) {
+                match self.redaction.redact_stored(text, read.as_ref(), secrets) {
                     Cow::Borrowed(text) => secrets.without(text),
                     Cow::Owned(text) => secrets.without(&text).into_owned().into(),
                 }
@@ -78,7 +82,7 @@ impl Policy {
         }
     }
 
-    fn hashed(&self, text: &str) -> String {
+    fn hash_text(&self, text: &str) -> String {
         format!("{{\"sha256\":\"{}\"}}", self.hashing.of_text(text))
     }
 }

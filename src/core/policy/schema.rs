@@ -21,7 +21,7 @@ pub fn schema_with(rules: &[Rule]) -> Value {
     let mut generator = SchemaGenerator::default();
     let mut parts = Vec::new();
     for rule in rules {
-        for part in rule.defaults().parts() {
+        for part in rule.defaults().policy_sections() {
             let mut schema = (part.schema)(&mut generator);
             if let Some(summary) = rule.summary().filter(|_| !part.is_shared) {
                 schema.insert("description".to_owned(), summary.into());

@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{arguments::ArgumentSchema, normalizers::Canonical};
 use crate::{
     domain::{
-        effect::{Effect, EffectKind, Fresh, Resource, ResourceTemplate},
+        effect::{Effect, EffectKind, Freshness, Resource, ResourceTemplate},
         json::Json,
         time::Timestamp,
         tool::ToolSpec,
@@ -52,15 +52,15 @@ impl CommandLine {
 /// A different effect for some arguments.
 #[derive(Debug, Clone)]
 pub(super) struct EffectCase {
-    pub(super) when: Applies,
+    pub(super) when: CaseCondition,
     pub(super) effect: EffectKind,
     pub(super) resource: Option<ResourceTemplate>,
-    pub(super) fresh: Option<Fresh>,
+    pub(super) fresh: Option<Freshness>,
 }
 
 /// Condition of a case.
 #[derive(Debug, Clone)]
-pub(super) enum Applies {
+pub(super) enum CaseCondition {
     Condition(Condition),
     Matches { field: String, regex: Regex },
 }
@@ -68,7 +68,7 @@ pub(super) enum Applies {
 impl DeclaredTool {
     /// Effect of a call with these arguments: of the first case that applies, otherwise the general one. A case that
     /// cannot be evaluated does not apply, so the general effect should be the stricter one.
-    pub(super) fn effect_of(&self, arguments: &Json) -> (Effect, Fresh) {
+    pub(super) fn effect_of(&self, arguments: &Json) -> (Effect, Freshness) {
         let general = self.spec.effect_of(arguments);
         let fresh = self.spec.fresh;
         let Some(case) = self.cases.iter().find(|case| case.when.holds(arguments)) else {
@@ -95,7 +95,7 @@ impl DeclaredTool {
     }
 }
 
-impl Applies {
+impl CaseCondition {
     fn holds(&self, arguments: &Json) -> bool {
         match self {
             Self::Condition(condition) => {

@@ -67,7 +67,7 @@ impl UnlistedToolDecision {
 
     /// Description for people.
     #[must_use]
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let becomes = match self.becomes {
             "allow" => "are let through",
             "grant" => "are let through as often as the tier grants",
@@ -96,7 +96,7 @@ mod tests {
     use crate::policy::compile;
 
     #[test]
-    fn what_unlisted_tools_get_is_what_the_rules_say() {
+    fn unlisted_tools_decision_equals_that_of_the_rules() {
         let one = "authorization: {tiers: [{name: reads, pattern: 'get_*', action: allowlist}]}";
         let all = |action: &str| format!("authorization: {{tiers: [{{name: rest, pattern: '*', action: {action}}}]}}");
         for (policy, becomes) in [

@@ -109,7 +109,7 @@ pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) ->
     let prior_p = prior_of(case.kind, case.hint);
     let view = profiles.estimate.view((case.tool, case.kind), prior_p, case.hint.is_some(), case.now);
     let state = |attempt| RetryState { attempt, tool: case.tool_state };
-    let layer = profiles.layer.speaks_for(case.kind).map(|residual| (residual, case.traits.known()));
+    let layer = profiles.layer.speaks_for(case.kind).map(|residual| (residual, case.traits.common_features()));
     let weigh = |attempt| AttemptValue::of(params, layer.as_ref(), case, &view, state(attempt));
     let weighed = weigh(case.attempt);
     let worth_it = weighed.best >= 0.0;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub(super) use self::chance::{logit, sigmoid};
 use self::{
-    chance::{shifted, shrink},
+    chance::{shift_probability, shrink},
     counts::{Cells, NO_CELLS, Recent, half_lives},
 };
 use crate::domain::{
@@ -207,7 +207,7 @@ impl Estimate {
     }
 
     /// Every tool and kind of failure with counts, in order.
-    pub fn known(&self) -> impl Iterator<Item = (&ToolName, FailureKind)> {
+    pub fn counted_failures(&self) -> impl Iterator<Item = (&ToolName, FailureKind)> {
         self.tools.iter().flat_map(|(tool, kinds)| kinds.keys().map(move |kind| (tool, *kind)))
     }
 
@@ -290,10 +290,10 @@ impl View<'_> {
             let at = wait * STATES + state.index();
             let (n, k) = self.cells.of_wait(wait);
             let (cell_n, cell_k) = (self.cells.n[at] * self.fade, self.cells.k[at] * self.fade);
-            let p1 = shifted(self.curve[at], self.shift);
+            let p1 = shift_probability(self.curve[at], self.shift);
             let p2 = shrink(n * self.fade, k * self.fade, M_CELL, p1);
             odds.slow[wait] = shrink(cell_n, cell_k, M_CELL, p2);
-            odds.p[wait] = shifted(odds.slow[wait], self.lately);
+            odds.p[wait] = shift_probability(odds.slow[wait], self.lately);
             odds.trials[wait] = n * self.fade;
             odds.cell[wait] = cell_n;
         }

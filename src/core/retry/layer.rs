@@ -81,12 +81,12 @@ impl Traits {
     /// The features of a retry after that wait.
     #[must_use]
     pub fn features(&self, wait_ms: u64) -> [f32; FEATURES] {
-        self.known().features(self.attempt, wait_ms)
+        self.common_features().features(self.attempt, wait_ms)
     }
 
     /// The features that are common to all waits.
     #[must_use]
-    pub fn known(&self) -> FailureFeatures {
+    pub fn common_features(&self) -> FailureFeatures {
         let failing_s = seconds(self.failing_ms);
         let features = [
             0.0,
@@ -141,7 +141,7 @@ impl Layer {
 
     /// The layer's probability if promoted, otherwise the estimate's `p`.
     #[must_use]
-    pub fn promoted(&self, kind: FailureKind, p: f64, features: impl FnOnce() -> [f32; FEATURES]) -> f64 {
+    pub fn promoted_probability(&self, kind: FailureKind, p: f64, features: impl FnOnce() -> [f32; FEATURES]) -> f64 {
         self.speaks_for(kind).map_or(p, |residual| residual.p(p, &features()))
     }
 
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_begins_as_the_identity_and_speaks_only_once_it_is_better() {
+    fn layer_is_the_identity_until_it_is_better() {
         let mut residual = Residual::default();
         let features =
             |failing: bool| Traits { failures: if failing { 9 } else { 0 }, ..Traits::default() }.features(1_000);
@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_silent_where_the_estimate_is_right() {
+    fn layer_is_not_promoted_where_the_estimate_is_right() {
         let mut layer = Layer::default();
         let mut residual = Residual::default();
         for n in 0..2 * LOSSES {
             residual.learn(0.25, &Traits::default().features(4_000), n % 4 == 0);
         }
         layer.kinds.insert(FailureKind::Timeout, residual);
-        assert!((layer.promoted(FailureKind::Timeout, 0.25, || [0.0; FEATURES]) - 0.25).abs() < 1e-12);
+        assert!((layer.promoted_probability(FailureKind::Timeout, 0.25, || [0.0; FEATURES]) - 0.25).abs() < 1e-12);
     }
 }

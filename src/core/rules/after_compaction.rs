@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_a_change_of_the_world_and_with_the_run() {
+    fn refusal_ends_with_a_change_of_the_world_or_the_run() {
         for ending in ["edit {\"path\":\"a\"} -> ok new => allow", "run next"] {
             check(&format!(
                 "rules after_compaction

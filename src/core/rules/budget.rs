@@ -15,13 +15,15 @@ use serde_json::Value;
 
 pub use crate::domain::budget::Budgets as Params;
 use crate::domain::{
-    budget::{BudgetScope, BudgetSpend, Dimension, Left, Usage, micros},
+    budget::{BudgetScope, BudgetSpend, Dimension, RemainingBudget, Usage, micros},
     finding::{Decision, Finding, Level, Wording},
     reason::Reason,
     time::wait_in_words,
 };
 
-use super::{PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, take_in};
+use super::{
+    PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, explained_call::NOTHING, take_in,
+};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("budget").section("budgets");
@@ -108,22 +110,22 @@ impl RuleLogic for Params {
     fn silent(&self, asked: &RecordedCall<'_>) -> String {
         use Dimension::{CallsPerTool, ConsecutiveSameTool, Steps, ToolCalls};
         let Some(cx) = asked.cx else { return NOTHING.to_owned() };
-        let is_counted = |left: &Left| {
+        let is_counted = |left: &RemainingBudget| {
             matches!(left.scope, BudgetScope::Run | BudgetScope::CallTree)
                 && matches!(left.dimension, Steps | ToolCalls | CallsPerTool | ConsecutiveSameTool)
         };
-        let left = cx.books().left(self, &BudgetSpend::default());
-        let nearest = left.into_iter().filter(is_counted).min_by_key(Left::remaining);
+        let left = cx.books().list_remaining(self, &BudgetSpend::default());
+        let nearest = left.into_iter().filter(is_counted).min_by_key(RemainingBudget::remaining);
         nearest.map_or_else(
             || "no limit of steps or calls".to_owned(),
-            |Left { scope, dimension, used, limit, .. }| {
-                let (limit, scope) = (dimension.in_words(limit), scope.as_str().replace('_', " "));
+            |RemainingBudget { scope, dimension, used, limit, .. }| {
+                let (limit, scope) = (dimension.describe_amount(limit), scope.as_str().replace('_', " "));
                 format!("nearest before it: {used} of {limit} in this {scope}")
             },
         )
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
+    fn policy_sections(&self) -> Vec<PolicySection> {
         vec![PolicySection::section::<Keys>(RULE.section)]
     }
 
@@ -142,15 +144,15 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     // Usage is a fact and counts even if the call is refused.
     let facts = BudgetSpend { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..BudgetSpend::default() };
     let books = cx.books();
-    let refusals = books.each_left(params, &facts).filter_map(|left| refusal(cx, &left));
+    let refusals = books.iter_remaining(params, &facts).filter_map(|left| refusal(cx, &left));
     // Among equals the narrowest scope.
     let refusal = refusals.reduce(|first, next| if next.decision > first.decision { next } else { first });
     refusal.or_else(|| hint(params, cx, usage))
 }
 
-fn refusal(cx: &RuleContext<'_>, left: &Left) -> Option<Finding> {
-    let Left { scope, dimension, used, limit, .. } = *left;
-    let (what, whose) = (|| dimension.in_words(limit), scope_in_words(scope));
+fn refusal(cx: &RuleContext<'_>, left: &RemainingBudget) -> Option<Finding> {
+    let RemainingBudget { scope, dimension, used, limit, .. } = *left;
+    let (what, whose) = (|| dimension.describe_amount(limit), scope_in_words(scope));
     let cost = cx.proposal.cost_micros;
     let tool = cx.tool();
     match dimension {
@@ -188,10 +190,13 @@ fn refusal(cx: &RuleContext<'_>, left: &Left) -> Option<Finding> {
             let rest = if scope == BudgetScope::Tenant {
                 "more than is left".to_owned()
             } else {
-                format!("and {} of {} is left", dimension.in_words(left.remaining()), what())
+                format!("and {} of {} is left", dimension.describe_amount(left.remaining()), what())
             };
             let message = Wording::new(
-                format!("{tool} was not run: it is expected to cost {}, {rest} {whose}.", dimension.in_words(cost)),
+                format!(
+                    "{tool} was not run: it is expected to cost {}, {rest} {whose}.",
+                    dimension.describe_amount(cost)
+                ),
                 format!("Use a cheaper way, or tell the user.{}", raise(cx, left)),
             );
             Some(Finding::new(RULE.id, Decision::Deny, Reason::BudgetExceeded, message))
@@ -206,7 +211,7 @@ fn refusal(cx: &RuleContext<'_>, left: &Left) -> Option<Finding> {
 }
 
 /// For the user: the command that raises the limit. Daily limits of agents and tenants are raised in the policy alone.
-fn raise(cx: &RuleContext<'_>, left: &Left) -> String {
+fn raise(cx: &RuleContext<'_>, left: &RemainingBudget) -> String {
     let of = match left.scope {
         BudgetScope::Run => " --scope run",
         BudgetScope::CallTree => "",
@@ -236,9 +241,9 @@ fn hint(params: &Params, cx: &RuleContext<'_>, usage: Usage) -> Option<Finding> 
         reserved_micros: cx.proposal.cost_micros,
         tokens: usage.tokens(),
     };
-    let percent = |left: &Left| left.used.saturating_mul(100) / left.limit.max(1);
+    let percent = |left: &RemainingBudget| left.used.saturating_mul(100) / left.limit.max(1);
     let books = cx.books();
-    let left = books.each_left(params, &extra).filter(|left| left.dimension.stops());
+    let left = books.iter_remaining(params, &extra).filter(|left| left.dimension.stops());
     let fullest = left.max_by_key(percent)?;
     let bucket_of = |percent: u64| (percent.min(100) / HINT_EVERY_PERCENT * HINT_EVERY_PERCENT) as u32;
     let bucket = bucket_of(percent(&fullest));
@@ -247,8 +252,8 @@ fn hint(params: &Params, cx: &RuleContext<'_>, usage: Usage) -> Option<Finding> 
     }
     // Only judgments count steps and calls, so the step before shows the last warning.
     let counts_up = matches!(fullest.dimension, Dimension::Steps | Dimension::ToolCalls);
-    let before = Left { used: fullest.used.saturating_sub(1), ..fullest };
-    let is_told = cx.run_calls().any(|call| call.told(RULE.id).any(|told| told >= bucket));
+    let before = RemainingBudget { used: fullest.used.saturating_sub(1), ..fullest };
+    let is_told = cx.run_calls().any(|call| call.warning_counts(RULE.id).any(|told| told >= bucket));
     if is_told || counts_up && bucket_of(percent(&before)) == bucket {
         return None;
     }
@@ -257,7 +262,7 @@ fn hint(params: &Params, cx: &RuleContext<'_>, usage: Usage) -> Option<Finding> 
         Dimension::Elapsed => format!(
             "{} of {} {} are over after this call; finish soon.",
             wait_in_words(fullest.used),
-            dimension.in_words(fullest.limit),
+            dimension.describe_amount(fullest.limit),
             scope_in_words(scope)
         ),
         _ => format!(

@@ -13,7 +13,7 @@
 //! Known problems: the flag measures waste; it does not predict that the task will fail.
 
 use crate::domain::{
-    answer::{ResultDifference, Says},
+    answer::{ContentAmount, ResultDifference},
     call::Call,
     effect::EffectKind,
     finding::{Finding, Level, Wording},
@@ -22,14 +22,14 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, RecordedCall, Rule, RuleContext,
+    BreakScope, RecordedCall, Rule, RuleContext,
     evidence::{Weight, gave_the_same, weight},
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::detector("churn", DetectorLevels::new(3, 20, 30), check, silent).closes(Closes::Tool).per_tool();
+    Rule::detector("churn", DetectorLevels::new(3, 20, 30), check, silent).closes(BreakScope::Tool).per_tool();
 
 fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     // Polls and writes have detectors of their own.
@@ -59,14 +59,14 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
         streak.push(call);
     }
     let (count, tool) = (streak.len() as u32, cx.tool());
-    levels.reached(count)?;
+    levels.reached_level(count)?;
     if is_repetition(&streak, cx) || cx.sweeps(&streak) || sweeps(&streak, cx) && !are_empty(&streak) {
         return None;
     }
     let full = |call: &&&Call| weight(call) == Weight::Full && gave_the_same(streak[0], call);
     let full = streak.iter().filter(full).count() as u32;
     let counts = (full, count);
-    levels.weighed(&RULE, Reason::NearDuplicate, counts, streak.into_iter(), |level| match level {
+    levels.weigh_counts(&RULE, Reason::NearDuplicate, counts, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} was called {count} times with nearly these arguments, and the results were nearly the same: use \
              them, or change the approach."
@@ -80,7 +80,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
 }
 
 fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
-    match asked.kind() {
+    match asked.effect_kind() {
         Some(EffectKind::Poll | EffectKind::Write) => "looks at neither writes nor polls".to_owned(),
         _ => levels.silent(asked),
     }
@@ -94,7 +94,7 @@ fn is_repetition(streak: &[&Call], cx: &RuleContext<'_>) -> bool {
 /// True when every result was empty.
 fn are_empty(streak: &[&Call]) -> bool {
     let says = |call: &Call| Some(call.success()?.marks.as_deref()?.says);
-    streak.iter().all(|call| says(call) == Some(Says::NoMatches))
+    streak.iter().all(|call| says(call) == Some(ContentAmount::NoMatches))
 }
 
 fn sweeps(streak: &[&Call], cx: &RuleContext<'_>) -> bool {

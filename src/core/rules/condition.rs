@@ -12,8 +12,8 @@
 mod check;
 mod functions;
 mod kinds;
+mod messages;
 mod values;
-mod words;
 
 use std::{fmt, sync::Arc};
 
@@ -26,10 +26,10 @@ use cel::{
 };
 use chrono::DateTime;
 pub use kinds::{Misfit, ValueType};
-pub use words::{nearest, no_regex};
+pub use messages::{nearest, no_regex};
 
 use self::{
-    check::{ReadFields, Wants},
+    check::{ConditionInputs, ReadFields},
     functions::{CompiledPattern, ENV},
 };
 use crate::domain::{json::Json, time::Timestamp};
@@ -50,7 +50,7 @@ pub struct Condition {
 struct CompiledCondition {
     text: String,
     expression: IdedExpr,
-    wants: Wants,
+    wants: ConditionInputs,
 }
 
 impl fmt::Debug for Condition {
@@ -193,12 +193,12 @@ impl Condition {
                 return ConditionError::NotCalled(tool);
             }
         }
-        self.broken(&words::problem(error))
+        self.broken(&messages::problem(error))
     }
 
     fn broken(&self, problem: &str) -> ConditionError {
-        let text = words::one_line(self.text());
-        ConditionError::Broken(format!("{text} cannot be judged: {}", words::one_line(problem)))
+        let text = messages::one_line(self.text());
+        ConditionError::Broken(format!("{text} cannot be judged: {}", messages::one_line(problem)))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::domain::{
-    books::Books,
+    accounting::Books,
     budget::{CounterKey, Usage},
-    call::{Call, Proposal, Sayable},
+    call::{AddedParameters, Call, Proposal},
     content::Content,
     creation::Creation,
     effect::DuplicateScope,
@@ -25,7 +25,7 @@ use crate::domain::{
 use crate::retry::self_correction::SelfCorrections;
 
 use super::{
-    Closes, Rule,
+    BreakScope, Rule,
     condition::{Bindings, ConditionError},
 };
 
@@ -111,7 +111,7 @@ fn differ(one: Option<WitnessDigest>, other: Option<WitnessDigest>) -> bool {
 impl<'a> RuleContext<'a> {
     /// Parameters for statements of the model beyond the arguments.
     #[must_use]
-    pub fn sayable(&self) -> Option<&Sayable> {
+    pub fn sayable(&self) -> Option<&AddedParameters> {
         self.proposal.request.sayable.as_deref()
     }
 
@@ -127,7 +127,7 @@ impl<'a> RuleContext<'a> {
     /// The finding for a condition that cannot be evaluated: the policy's fault, so that a person decides, and the
     /// model is not told the condition.
     #[must_use]
-    pub fn unjudged(&self, rule: &'static str, problem: &ConditionError) -> Finding {
+    pub fn condition_finding(&self, rule: &'static str, problem: &ConditionError) -> Finding {
         let tool = self.tool();
         let message = format!(
             "{tool} with these arguments needs a person's decision: a rule for it could not be applied to them. Go on \
@@ -150,23 +150,23 @@ impl<'a> RuleContext<'a> {
     }
 
     /// The session and its ancestors, the nearest first; a new one is below its parent.
-    pub fn line(&self) -> impl Iterator<Item = &'a SessionId> + use<'a> {
+    pub fn ancestry(&self) -> impl Iterator<Item = &'a SessionId> + use<'a> {
         let id = self.session_id();
         let parent = self.session().is_none().then_some(self.proposal.request.parent.as_ref()).flatten();
-        let above = parent.into_iter().flat_map(|parent| self.tree.line(parent));
-        self.tree.line(id).chain(above)
+        let above = parent.into_iter().flat_map(|parent| self.tree.ancestry(parent));
+        self.tree.ancestry(id).chain(above)
     }
 
     /// A grant of the session or an ancestor that covers the tool and is not used up.
     #[must_use]
     pub fn grant(&self) -> Option<&'a Grant> {
-        let is_mine = |grant: &&Grant| self.line().any(|session| *session == grant.session);
+        let is_mine = |grant: &&Grant| self.ancestry().any(|session| *session == grant.session);
         self.tree.grants.iter().filter(|grant| self.tree.covers(grant, self.tool(), self.now)).find(is_mine)
     }
 
     /// The variables of a condition. `last` returns the answer of an earlier call.
     #[must_use]
-    pub fn known<'b>(&self, last: &'b dyn Fn(&str) -> Option<&'b Json>) -> Bindings<'b>
+    pub fn condition_variables<'b>(&self, last: &'b dyn Fn(&str) -> Option<&'b Json>) -> Bindings<'b>
     where
         'a: 'b,
     {
@@ -264,12 +264,12 @@ impl<'a> RuleContext<'a> {
 
     /// The break by `rule` that holds for this call in this run.
     #[must_use]
-    pub fn closed(&self, rule: &Rule) -> Option<&'a RunBreak> {
+    pub fn find_break(&self, rule: &Rule) -> Option<&'a RunBreak> {
         let concerns = |closed: &&RunBreak| match rule.closes {
-            Closes::Nothing => false,
-            Closes::Call => closed.fingerprint == self.fingerprint() && !(self.looks() && self.is_another_state()),
-            Closes::Tool => closed.tool == self.proposal.request.tool,
-            Closes::Run => true,
+            BreakScope::Nothing => false,
+            BreakScope::Call => closed.fingerprint == self.fingerprint() && !(self.looks() && self.is_another_state()),
+            BreakScope::Tool => closed.tool == self.proposal.request.tool,
+            BreakScope::Run => true,
         };
         self.run()?.closed.iter().filter(|closed| closed.rule == rule.id).find(concerns)
     }

@@ -21,13 +21,13 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, CountCeiling, Rule, RuleContext,
+    BreakScope, CountCeiling, Rule, RuleContext,
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("cycle", DetectorLevels::new(10, 20, 30), check, DetectorLevels::silent)
-    .closes(Closes::Call)
+    .closes(BreakScope::Call)
     .reach(CountCeiling::WindowAndProposed)
     .per_tool();
 /// Maximum period, in calls.
@@ -85,7 +85,7 @@ mod tests {
     use crate::rules::testing::check;
 
     #[test]
-    fn who_sleeps_between_looks_at_a_poll_waits() {
+    fn poll_with_sleeps_between_waits() {
         check(
             "rules cycle
              tool job_status poll

@@ -2,7 +2,7 @@
 
 use super::{Rule, RuleContext, levels::DetectorLevels};
 use crate::domain::{
-    answer::{ResultDifference, Says},
+    answer::{ContentAmount, ResultDifference},
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
@@ -28,10 +28,10 @@ pub(super) enum Weight {
 pub(super) fn weight(call: &Call) -> Weight {
     let marks = call.success().and_then(|outcome| outcome.marks.as_deref());
     match marks.map(|marks| marks.says) {
-        Some(Says::Lists) => Weight::Full,
-        Some(Says::Much) if call.effect.kind == EffectKind::Read => Weight::Full,
-        Some(Says::Much | Says::NoMatches) => Weight::Warns,
-        Some(Says::Little) | None => Weight::Nothing,
+        Some(ContentAmount::Lists) => Weight::Full,
+        Some(ContentAmount::Much) if call.effect.kind == EffectKind::Read => Weight::Full,
+        Some(ContentAmount::Much | ContentAmount::NoMatches) => Weight::Warns,
+        Some(ContentAmount::Little) | None => Weight::Nothing,
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn names_a_time(call: &Call) -> bool {
 }
 
 /// Creations of the calls, oldest first: the first name that not all share, with its key.
-pub(super) fn named<'a>(calls: &[&'a Call]) -> Vec<(&'a str, &'a str)> {
+pub(super) fn name_creations<'a>(calls: &[&'a Call]) -> Vec<(&'a str, &'a str)> {
     let of = |call: &&'a Call| {
         let marks = call.success().and_then(|outcome| outcome.marks.as_deref());
         marks.map(|marks| marks.named.iter().collect()).unwrap_or_default()
@@ -124,7 +124,7 @@ pub(super) fn named<'a>(calls: &[&'a Call]) -> Vec<(&'a str, &'a str)> {
 }
 
 /// `: a, b and c`; of many the first and the last; empty for none.
-pub(super) fn in_words(named: &[(&str, &str)]) -> String {
+pub(super) fn list_names(named: &[(&str, &str)]) -> String {
     let names: Vec<&str> = named.iter().map(|(_, name)| *name).collect();
     match names.as_slice() {
         [] => String::new(),
@@ -147,7 +147,7 @@ pub(super) fn handing_back<'a>(
 }
 
 /// The newest of these calls of one fingerprint with equal results; calls without a result are skipped.
-pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {
+pub(super) fn unchanged_calls<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {
     let mut result: Option<ResultDigest> = None;
     let mut streak = Vec::new();
     for call in calls {
@@ -174,7 +174,7 @@ pub(super) fn may_have_changed(cx: &RuleContext<'_>, call: &Call) -> bool {
 
 impl DetectorLevels {
     /// The finding for two counts: one that can refuse, and one that only warns.
-    pub(super) fn weighed<'a, M: Into<Wording>>(
+    pub(super) fn weigh_counts<'a, M: Into<Wording>>(
         &self,
         rule: &Rule,
         reason: Reason,
@@ -182,7 +182,7 @@ impl DetectorLevels {
         streak: impl Iterator<Item = &'a Call>,
         message: impl FnOnce(Level) -> M,
     ) -> Option<Finding> {
-        if self.reached(full).is_some_and(|level| level > Level::Warning) {
+        if self.reached_level(full).is_some_and(|level| level > Level::Warning) {
             return self.finding(rule, reason, full, streak, message);
         }
         let warns = Self { critical: None, break_at: None, ..*self };

@@ -21,13 +21,13 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, Rule, RuleContext,
+    BreakScope, Rule, RuleContext,
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::detector("global_circuit_breaker", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
+    Rule::detector("global_circuit_breaker", LEVELS, check, DetectorLevels::silent).closes(BreakScope::Run);
 /// Minimum number of tools: other detectors cover one tool, or two calls in turn.
 const TOOLS_MIN: usize = 2;
 const CALLS_MIN: usize = 3;
@@ -75,18 +75,18 @@ fn is_left_alone(cx: &RuleContext<'_>, call: &Call) -> bool {
     let before = same.filter(|other| other.seq < call.seq && other.permit.is_some()).count();
     before == 1
         || before == 0
-            && not_found(call)
+            && is_not_found(call)
             && cx.run_calls().filter(|other| is_one_sweep(call, other)).count() >= SWEEP_MIN
 }
 
-fn not_found(call: &Call) -> bool {
+fn is_not_found(call: &Call) -> bool {
     call.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(FailureKind::NotFound))
 }
 
 /// True for two lookups of different identities without a match, which are answers.
 fn is_one_sweep(call: &Call, other: &Call) -> bool {
     let shapes = call.shape.as_deref().zip(other.shape.as_deref());
-    call.tool == other.tool && not_found(other) && shapes.is_some_and(|(a, b)| differ_in_identities(&[a, b]))
+    call.tool == other.tool && is_not_found(other) && shapes.is_some_and(|(a, b)| differ_in_identities(&[a, b]))
 }
 
 #[cfg(test)]

@@ -21,10 +21,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Closes, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
+use super::{BreakScope, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
 
 /// The rule.
-pub const RULE: Rule = Rule::of::<Params>("growth").closes(Closes::Run);
+pub const RULE: Rule = Rule::of::<Params>("growth").closes(BreakScope::Run);
 /// Maximum `calls_per_second`, limited by the tree's memory.
 pub const CALLS_PER_SECOND_MAX: u32 = PACE_MAX as u32;
 
@@ -59,7 +59,7 @@ impl Default for Params {
 
 impl RuleLogic for Params {
     fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
-        if let Some(closed) = cx.closed(&RULE) {
+        if let Some(closed) = cx.find_break(&RULE) {
             return Some(stop("it was stopped before for going too fast", closed.count));
         }
         let findings = calls(self, cx).into_iter().chain(tokens(self, cx));
@@ -69,12 +69,12 @@ impl RuleLogic for Params {
     fn silent(&self, _asked: &RecordedCall<'_>) -> String {
         let calls = self.calls_per_second.map(|limit| format!("{limit} calls a second"));
         let tokens = self.tokens_per_minute.or(self.tokens_per_minute_stop);
-        let tokens = tokens.map(|limit| format!("{} a minute", Dimension::Tokens.in_words(limit)));
+        let tokens = tokens.map(|limit| format!("{} a minute", Dimension::Tokens.describe_amount(limit)));
         let limits: Vec<String> = calls.into_iter().chain(tokens).collect();
         if limits.is_empty() { "no limit in the policy".to_owned() } else { format!("below {}", limits.join(" and ")) }
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
+    fn policy_sections(&self) -> Vec<PolicySection> {
         vec![PolicySection::section::<Self>(RULE.section)]
     }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_slow_down_is_stopped_until_the_next_run() {
+    fn session_that_does_not_slow_down_is_stopped_until_the_next_run() {
         check(
             "rules growth
              step 0s

@@ -69,7 +69,7 @@ fn concerns(what: &HaltTarget, cx: &RuleContext<'_>) -> bool {
         HaltTarget::Tenant => true,
         HaltTarget::Agent(agent) => request.agent.as_ref() == Some(agent),
         HaltTarget::Tool(tool) => request.tool == *tool,
-        HaltTarget::Session(id) => cx.line().any(|session| session == id),
+        HaltTarget::Session(id) => cx.ancestry().any(|session| session == id),
     }
 }
 

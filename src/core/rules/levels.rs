@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Closes, CountCeiling, PolicySection, RecordedCall, Rule, RuleContext, asked::NOTHING};
+use super::{BreakScope, CountCeiling, PolicySection, RecordedCall, Rule, RuleContext, explained_call::NOTHING};
 use crate::domain::{
     call::Call,
     finding::{Decision, Finding, Level, Wording},
@@ -33,7 +33,7 @@ impl DetectorLevels {
 
     /// The part of the policy with the levels of a detector.
     #[must_use]
-    pub fn part(id: &str) -> PolicySection {
+    pub fn levels_section(id: &str) -> PolicySection {
         PolicySection::section::<Self>(format!("loops.{id}"))
     }
 
@@ -70,7 +70,7 @@ impl DetectorLevels {
 
     /// The most severe level that `count` reaches.
     #[must_use]
-    pub fn reached(&self, count: u32) -> Option<Level> {
+    pub fn reached_level(&self, count: u32) -> Option<Level> {
         let at = |threshold: Option<u32>| threshold.is_some_and(|threshold| count >= threshold);
         match () {
             () if at(self.break_at) => Some(Level::Break),
@@ -89,7 +89,7 @@ impl DetectorLevels {
     /// True when a call of `streak` has a warning of `rule` in the same bucket.
     fn was_told<'a>(&self, rule: &str, count: u32, mut streak: impl Iterator<Item = &'a Call>) -> bool {
         let bucket = |count: u32| self.warning.map(|warning| count / warning.max(1));
-        streak.any(|call| call.told(rule).any(|told| bucket(told) == bucket(count)))
+        streak.any(|call| call.warning_counts(rule).any(|told| bucket(told) == bucket(count)))
     }
 
     /// The finding for `count`, if it reaches a new level.
@@ -101,7 +101,7 @@ impl DetectorLevels {
         streak: impl Iterator<Item = &'a Call>,
         message: impl FnOnce(Level) -> M,
     ) -> Option<Finding> {
-        let level = self.reached(count)?;
+        let level = self.reached_level(count)?;
         if level == Level::Warning && self.was_told(rule.id, count, streak) {
             return None;
         }
@@ -112,18 +112,18 @@ impl DetectorLevels {
 
 /// The finding of a break that still holds for this call, with the scope of the break.
 pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &RuleContext<'_>) -> Option<Finding> {
-    let (count, tool) = (cx.closed(rule)?.count, cx.tool());
+    let (count, tool) = (cx.find_break(rule)?.count, cx.tool());
     let message = match rule.closes {
-        Closes::Call => format!("{tool} with these arguments was stopped for this turn after {count} calls."),
-        Closes::Tool => format!("{tool} was stopped for this turn after {count} calls without anything new."),
+        BreakScope::Call => format!("{tool} with these arguments was stopped for this turn after {count} calls."),
+        BreakScope::Tool => format!("{tool} was stopped for this turn after {count} calls without anything new."),
         _ => format!("This run was stopped after {count} calls without anything new."),
     };
     let next = match rule.closes {
-        Closes::Call => {
+        BreakScope::Call => {
             "Do not repeat it: use what you have, change the arguments, take a different approach, or tell the user \
              what is missing."
         }
-        Closes::Tool => {
+        BreakScope::Tool => {
             "Do not call it again in this turn: use another tool, or tell the user what is known and what is missing."
         }
         _ => "Do not call tools again in this turn: tell the user what is known and what is missing.",
@@ -139,19 +139,19 @@ mod tests {
     #[test]
     fn the_most_severe_level_wins() {
         let levels = DetectorLevels { warning: Some(2), critical: None, break_at: Some(5) };
-        let reached: Vec<_> = [1, 2, 4, 5, 9].map(|count| levels.reached(count)).into();
+        let reached: Vec<_> = [1, 2, 4, 5, 9].map(|count| levels.reached_level(count)).into();
         assert_eq!(reached, [None, Some(Level::Warning), Some(Level::Warning), Some(Level::Break), Some(Level::Break)]);
     }
 
     /// The message about the last call of a story.
-    fn told(story: &str) -> String {
+    fn last_message(story: &str) -> String {
         let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
         said.last().and_then(Verdict::winner).expect("a finding").message.clone()
     }
 
     #[test]
     fn a_break_claims_what_it_closed_and_no_more() {
-        let call = told(
+        let call = last_message(
             "rules repeat
              loops repeat 1 2 3
              look {\"n\":1} -> ok same x3
@@ -160,7 +160,7 @@ mod tests {
              look {\"n\":1} => deny no_progress, break repeat 3",
         );
         assert!(call.starts_with("look with these arguments was stopped for this turn after 3 calls"), "{call}");
-        let tool = told(
+        let tool = last_message(
             "rules same_error
              loops same_error 1 2 3
              look {\"text\":\"the late orders of May in the north\",\"n\":1} -> error other
@@ -171,7 +171,7 @@ mod tests {
              look {} => deny same_error, break same_error 3",
         );
         assert!(tool.starts_with("look was stopped for this turn after 3 calls"), "{tool}");
-        let run = told(
+        let run = last_message(
             "rules global_circuit_breaker
              loops global_circuit_breaker 1 2 3
              look {\"n\":new} -> error other x2
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stopped_for_tokens_is_not_told_of_waits() {
-        let told = told(
+    fn token_stop_does_not_mention_waits() {
+        let told = last_message(
             "rules growth
              call {\"n\":1} tokens 20000000 => stop runaway, break growth 20000000
              call {\"n\":2} => stop runaway, break growth 20000000",

@@ -6,10 +6,10 @@
 //! new rule is one file and one line in [`RULES`] beside its `mod`, with its stories, keys and section
 //! (CONTRIBUTING.md#a-rule).
 
-mod asked;
 pub mod condition;
 mod context;
 mod evidence;
+mod explained_call;
 pub mod levels;
 mod rule;
 mod set;
@@ -39,9 +39,9 @@ pub mod tier;
 pub mod tool_circuit_breaker;
 pub mod unknown_tool;
 
-pub use asked::RecordedCall;
 pub use context::{RuleContext, past};
-pub use rule::{Closes, CountCeiling, PolicySection, Rule, RuleLogic, SectionProblem, take_in};
+pub use explained_call::RecordedCall;
+pub use rule::{BreakScope, CountCeiling, PolicySection, Rule, RuleLogic, SectionProblem, take_in};
 pub use set::{Mode, PLACEHOLDERS, RuleSet, RuleSlot, WINDOW_DEFAULT};
 
 macro_rules! rule {

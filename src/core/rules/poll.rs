@@ -18,14 +18,14 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, RecordedCall, Rule, RuleContext,
-    evidence::{handing_back, pace, recheck_ms, unchanged},
+    BreakScope, RecordedCall, Rule, RuleContext,
+    evidence::{handing_back, pace, recheck_ms, unchanged_calls},
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::detector("poll", DetectorLevels::new(10, 20, 30), check, silent).closes(Closes::Call).per_tool();
+    Rule::detector("poll", DetectorLevels::new(10, 20, 30), check, silent).closes(BreakScope::Call).per_tool();
 
 fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if let Some(broken) = still_broken(&RULE, Reason::NoProgress, cx) {
@@ -38,7 +38,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     // That it polls is no declaration: it is slowed, and never closed.
     let closing = levels.break_at;
     let levels = DetectorLevels { break_at: closing.filter(|_| pace.is_none()), ..*levels };
-    let streak = unchanged(cx.calls().filter(|call| call.fingerprint == cx.fingerprint()));
+    let streak = unchanged_calls(cx.calls().filter(|call| call.fingerprint == cx.fingerprint()));
     let (count, tool) = (streak.len() as u32, cx.tool());
     let last = streak.first().and_then(|call| call.outcome.as_ref()).map(|outcome| outcome.at);
     let left_ms = levels
@@ -79,7 +79,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
 }
 
 fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
-    match asked.kind() {
+    match asked.effect_kind() {
         None | Some(EffectKind::Poll) => levels.silent(asked),
         Some(_) => "not declared as a poll".to_owned(),
     }

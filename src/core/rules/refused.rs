@@ -17,13 +17,13 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, Rule, RuleContext,
+    BreakScope, Rule, RuleContext,
     evidence::names_a_time,
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("refused", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
+pub const RULE: Rule = Rule::detector("refused", LEVELS, check, DetectorLevels::silent).closes(BreakScope::Run);
 const LEVELS: DetectorLevels = DetectorLevels { warning: Some(3), critical: None, break_at: Some(10) };
 /// Number of answers with a previous result that do not count.
 const REUSED_FREE: usize = 2;

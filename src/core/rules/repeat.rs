@@ -16,13 +16,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Closes, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem,
-    evidence::{gave_the_same, handing_back, in_words, named, pace, unchanged},
+    BreakScope, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem,
+    evidence::{gave_the_same, handing_back, list_names, name_creations, pace, unchanged_calls},
     levels::{DetectorLevels, still_broken},
     take_in,
 };
 use crate::domain::{
-    answer::Says,
+    answer::ContentAmount,
     call::Call,
     effect::EffectKind,
     finding::{Decision, Finding, Level, Wording},
@@ -31,7 +31,7 @@ use crate::domain::{
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::of::<Params>("repeat").closes(Closes::Call).per_tool();
+pub const RULE: Rule = Rule::of::<Params>("repeat").closes(BreakScope::Call).per_tool();
 
 const LEVELS: DetectorLevels = DetectorLevels::new(10, 20, 30);
 
@@ -75,14 +75,14 @@ impl RuleLogic for Params {
     }
 
     fn silent(&self, asked: &RecordedCall<'_>) -> String {
-        match asked.kind() {
+        match asked.effect_kind() {
             Some(EffectKind::Poll) => "left to poll".to_owned(),
             _ => self.levels.silent(asked),
         }
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
-        vec![DetectorLevels::part(RULE.id), PolicySection::keys::<Plain>("deduplication")]
+    fn policy_sections(&self) -> Vec<PolicySection> {
+        vec![DetectorLevels::levels_section(RULE.id), PolicySection::keys::<Plain>("deduplication")]
     }
 
     fn read(&mut self, at: &str, part: Value) -> Vec<SectionProblem> {
@@ -123,14 +123,14 @@ impl Params {
 /// True for results of an undeclared call without information.
 fn acknowledges(cx: &RuleContext<'_>, streak: &[&Call]) -> bool {
     let says = streak.iter().find_map(|call| call.success()?.marks.as_deref()).map(|marks| marks.says);
-    cx.proposal.effect.kind == EffectKind::Unknown && says == Some(Says::Little)
+    cx.proposal.effect.kind == EffectKind::Unknown && says == Some(ContentAmount::Little)
 }
 
 fn without_progress(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let is_same = |call: &Call| cx.is_same(call);
     let made_progress = |call: &Call| call.outcome.as_ref().is_some_and(|outcome| outcome.progress);
     let since = cx.calls().take_while(|call| is_same(call) || !made_progress(call));
-    let streak = unchanged(since.filter(|call| is_same(call)));
+    let streak = unchanged_calls(since.filter(|call| is_same(call)));
     let (count, tool) = (streak.len() as u32, cx.tool());
     let levels = match cx.proposal.effect.repeatable {
         true => DetectorLevels { critical: None, break_at: None, ..*levels },
@@ -156,7 +156,7 @@ fn without_progress(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Fin
 fn drifting(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let same: Vec<&Call> = cx.calls().filter(|call| cx.is_same(call) && call.success().is_some()).collect();
     let (count, tool) = (same.len() as u32, cx.tool());
-    let was_told = cx.run_calls().any(|call| cx.is_same(call) && call.told(RULE.id).next().is_some());
+    let was_told = cx.run_calls().any(|call| cx.is_same(call) && call.warning_counts(RULE.id).next().is_some());
     let changes = same.windows(2).filter(|pair| !gave_the_same(pair[0], pair[1])).count();
     if was_told || changes * 2 < same.len() || cx.proposal.effect.repeatable {
         return None;
@@ -179,7 +179,7 @@ fn plainly(plain: &Plain, cx: &RuleContext<'_>) -> Option<Finding> {
     let (runs, successes) = (same.len() as u32, same.iter().filter(succeeded).count() as u32);
     let tool = cx.tool();
     let times = |count: u32| if count == 1 { "once".to_owned() } else { format!("{count} times") };
-    let made = in_words(&named(&same));
+    let made = list_names(&name_creations(&same));
     let (reason, level, count, message) = match () {
         () if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) => {
             let situation =

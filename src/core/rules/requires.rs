@@ -101,23 +101,23 @@ fn unmet(requirement: &Requirement, cx: &RuleContext<'_>) -> Option<Finding> {
             format!("{} has been changed by {} since {tool} read it.", changed.resource.as_str(), changed.tool),
             format!("Call {tool} again, then decide."),
         );
-        return Some(refused(requirement, cx, &problem, changed.resource.as_str(), &next));
+        return Some(requirement_finding(requirement, cx, &problem, changed.resource.as_str(), &next));
     }
     let last = |tool: &str| kept.result.as_deref().filter(|_| kept.tool.as_str() == tool);
-    let (problem, values) = match condition.evaluate(&cx.known(&last)) {
+    let (problem, values) = match condition.evaluate(&cx.condition_variables(&last)) {
         Ok(true) => return None,
         Ok(false) => {
-            let values = values::compared(condition.text(), arguments, &last).join(", ");
+            let values = values::list_compared_values(condition.text(), arguments, &last).join(", ");
             (format!("{values}, and {} does not hold.", condition.text()), values)
         }
         Err(ConditionError::NotCalled(tool)) => {
             let problem = format!("{tool} has not answered.");
-            return Some(refused(requirement, cx, &problem, &tool, &format!("Call {tool} first.")));
+            return Some(requirement_finding(requirement, cx, &problem, &tool, &format!("Call {tool} first.")));
         }
-        Err(broken @ ConditionError::Broken(_)) => return Some(cx.unjudged(RULE.id, &broken)),
+        Err(broken @ ConditionError::Broken(_)) => return Some(cx.condition_finding(RULE.id, &broken)),
     };
     let next = "Change the arguments so that it holds, or tell the user what stands against it.";
-    Some(refused(requirement, cx, &problem, &values, next))
+    Some(requirement_finding(requirement, cx, &problem, &values, next))
 }
 
 /// The write of the same resource that was permitted after `kept` was read.
@@ -128,7 +128,13 @@ fn changed_since<'a>(cx: &RuleContext<'a>, kept: &RetainedSuccess) -> Option<&'a
 }
 
 /// The policy's message, if there is one.
-fn refused(requirement: &Requirement, cx: &RuleContext<'_>, problem: &str, values: &str, next: &str) -> Finding {
+fn requirement_finding(
+    requirement: &Requirement,
+    cx: &RuleContext<'_>,
+    problem: &str,
+    values: &str,
+    next: &str,
+) -> Finding {
     let next = requirement.user_facing_hint.as_deref().unwrap_or(next);
     let finding = |message: Wording| Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message);
     match &requirement.message {
@@ -155,8 +161,8 @@ fn missing(requirement: &Requirement, cx: &RuleContext<'_>, was_called: bool) ->
     for (field, source) in &requirement.matching {
         let Some(value) = arguments.get(field) else { continue };
         match source {
-            ValueSource::Argument(_) => named.push(format!("{field} {}", in_words(value))),
-            ValueSource::Result(_) => looked_for.push(format!("{field} {}", in_words(value))),
+            ValueSource::Argument(_) => named.push(format!("{field} {}", render_value(value))),
+            ValueSource::Result(_) => looked_for.push(format!("{field} {}", render_value(value))),
         }
     }
     let values = [named.clone(), looked_for.clone()].concat().join(", ");
@@ -166,10 +172,10 @@ fn missing(requirement: &Requirement, cx: &RuleContext<'_>, was_called: bool) ->
         _ if named.is_empty() => format!("there was no earlier {step} in this session."),
         _ => format!("there was no earlier {step} for {} in this session.", named.join(" with ")),
     };
-    refused(requirement, cx, &problem, &values, &format!("Call {step} first."))
+    requirement_finding(requirement, cx, &problem, &values, &format!("Call {step} first."))
 }
 
-fn in_words(value: &Json) -> String {
+fn render_value(value: &Json) -> String {
     let text = match value {
         Json::String(text) => format!("'{text}'"),
         other => other.canonical(),

@@ -18,7 +18,7 @@ pub struct Rule {
     /// The policy key of its parameters.
     pub section: &'static str,
     /// Scope of its break.
-    pub closes: Closes,
+    pub closes: BreakScope,
     /// True when a tool may have levels of its own.
     pub per_tool: bool,
     /// Maximum count of its levels.
@@ -29,7 +29,7 @@ pub struct Rule {
 
 /// Scope of a break for the rest of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closes {
+pub enum BreakScope {
     /// None: the rule judges each call anew.
     Nothing,
     /// The call with these arguments.
@@ -61,7 +61,7 @@ pub trait RuleLogic: Any + Debug + Send + Sync {
     fn silent(&self, asked: &RecordedCall<'_>) -> String;
 
     /// The parts of the policy that it reads.
-    fn parts(&self) -> Vec<PolicySection> {
+    fn policy_sections(&self) -> Vec<PolicySection> {
         Vec::new()
     }
 
@@ -153,7 +153,7 @@ impl Rule {
         Self {
             id,
             section: id,
-            closes: Closes::Nothing,
+            closes: BreakScope::Nothing,
             per_tool: false,
             reach: CountCeiling::Window,
             source: "",
@@ -180,7 +180,7 @@ impl Rule {
 
     /// Sets the scope of its break.
     #[must_use]
-    pub const fn closes(self, closes: Closes) -> Self {
+    pub const fn closes(self, closes: BreakScope) -> Self {
         Self { closes, ..self }
     }
 
@@ -237,8 +237,8 @@ impl RuleLogic for Detector {
         (self.silent)(&self.levels, asked)
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
-        vec![DetectorLevels::part(self.id)]
+    fn policy_sections(&self) -> Vec<PolicySection> {
+        vec![DetectorLevels::levels_section(self.id)]
     }
 
     fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {

@@ -20,7 +20,7 @@ mod reads;
 
 use crate::domain::{
     call::Call,
-    effect::{EffectKind, Fresh},
+    effect::{EffectKind, Freshness},
     finding::{Decision, Finding, Wording},
     outcome::OPEN_ATTEMPTS_MAX,
     previous::{Previous, PreviousExecution, RequestStatus},
@@ -33,14 +33,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use self::{
-    equal::{rechecked, remembered},
-    failed::failed,
-    forgotten::forgotten,
+    equal::{delay_check, reuse_equal},
+    failed::failure_finding,
+    forgotten::forgotten_finding,
     reads::{read, unchanged_by_witness},
 };
 use super::{
-    PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR,
-    take_in,
+    PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, context::ASKED_FOR,
+    explained_call::NOTHING, take_in,
 };
 
 /// The rule.
@@ -117,7 +117,7 @@ impl RuleLogic for Params {
         .to_owned()
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
+    fn policy_sections(&self) -> Vec<PolicySection> {
         vec![PolicySection::keys::<Self>(RULE.section)]
     }
 
@@ -138,7 +138,7 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     match cx.held {
         // Independent of the rule's mode.
         Some(RequestStatus::Approved(_) | RequestStatus::Edited { .. }) => return None,
-        Some(held) => return Some(asked(cx, held)),
+        Some(held) => return Some(pending_finding(cx, held)),
         None => {}
     }
     let previous = cx.previous?;
@@ -146,18 +146,18 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
         PreviousExecution::InFlight if cx.proposal.effect.repeatable || has_vanished(cx, previous) => None,
         PreviousExecution::InFlight => Some(in_flight(params, cx, previous)),
         PreviousExecution::Unknown => unknown(cx, previous),
-        PreviousExecution::Succeeded => succeeded(params, cx, previous),
-        PreviousExecution::Failed(retry) => failed(cx, previous, *retry),
+        PreviousExecution::Succeeded => success_finding(params, cx, previous),
+        PreviousExecution::Failed(retry) => failure_finding(cx, previous, *retry),
         PreviousExecution::Cancelled => None,
     }?;
     Some(if finding.decision == Decision::Reuse { finding.reusing(previous.call.clone()) } else { finding })
 }
 
-fn changed(cx: &RuleContext<'_>, previous: &Previous) -> bool {
+fn has_world_changed(cx: &RuleContext<'_>, previous: &Previous) -> bool {
     cx.is_another_state() || cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
 }
 
-fn asked(cx: &RuleContext<'_>, held: &RequestStatus) -> Finding {
+fn pending_finding(cx: &RuleContext<'_>, held: &RequestStatus) -> Finding {
     let tool = cx.tool();
     let (reason, what, why) = match held {
         RequestStatus::Pending(approval) => {
@@ -196,7 +196,7 @@ fn they_say(reason: Option<&str>) -> String {
 
 /// The finding for an approval with edited arguments. It holds in every mode: a person did not want this call.
 #[must_use]
-pub fn edited(cx: &RuleContext<'_>) -> Option<Finding> {
+pub fn edit_finding(cx: &RuleContext<'_>) -> Option<Finding> {
     let Some(RequestStatus::Edited { call, reason }) = cx.held else { return None };
     let (tool, why) = (cx.tool(), they_say(reason.as_deref()));
     let message = format!("A person approved {tool} with other arguments than these: this call was not run.{why}");
@@ -206,7 +206,7 @@ pub fn edited(cx: &RuleContext<'_>) -> Option<Finding> {
 
 /// The finding for a double effect since the session's last judgment. It holds in every mode.
 #[must_use]
-pub fn doubled(cx: &RuleContext<'_>) -> Option<Finding> {
+pub fn double_effect_finding(cx: &RuleContext<'_>) -> Option<Finding> {
     let session = cx.session()?;
     let judged = session.calls.iter().map(|call| call.seq).max()?;
     let is_untold =
@@ -305,7 +305,7 @@ fn check_first(cx: &RuleContext<'_>) -> String {
     }
 }
 
-fn succeeded(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
+fn success_finding(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     let effect = &cx.proposal.effect;
     let age_ms = cx.now.since_ms(previous.last_at);
     let intended = cx.proposal.request.repeat_intended;
@@ -320,7 +320,7 @@ fn succeeded(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Opti
     }
     // The effect and result of a shell line depend on more than its text.
     if effect.in_steps {
-        return if effect.kind == EffectKind::Check { rechecked(params, cx, previous) } else { None };
+        return if effect.kind == EffectKind::Check { delay_check(params, cx, previous) } else { None };
     }
     if unchanged_by_witness(cx, previous) && !intended {
         let why = "What it reads has not changed since.";
@@ -334,7 +334,7 @@ fn succeeded(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Opti
             false => "It was reported as failed first, and its result came later.",
         }));
     }
-    if let Some(finding) = forgotten(params, cx, previous, age_ms) {
+    if let Some(finding) = forgotten_finding(params, cx, previous, age_ms) {
         return Some(finding);
     }
     let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !effect.writes_a_named_thing();
@@ -343,14 +343,16 @@ fn succeeded(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Opti
     }
     match effect.kind {
         EffectKind::Poll => None,
-        EffectKind::Check => rechecked(params, cx, previous),
+        EffectKind::Check => delay_check(params, cx, previous),
         EffectKind::Unknown if params.is_strict && is_recent => {
             Some(again("This policy answers every repetition with the earlier result, which may be out of date."))
         }
-        EffectKind::Unknown => remembered(params, cx, previous),
+        EffectKind::Unknown => reuse_equal(params, cx, previous),
         EffectKind::Read if intended => None,
-        EffectKind::Read if cx.proposal.fresh == Fresh::Always && !cx.is_another_state() => read(params, cx, previous),
-        _ if changed(cx, previous) => None,
+        EffectKind::Read if cx.proposal.fresh == Freshness::Always && !cx.is_another_state() => {
+            read(params, cx, previous)
+        }
+        _ if has_world_changed(cx, previous) => None,
         EffectKind::Write if effect.idempotent && !cx.is_in_context(previous) => None,
         EffectKind::Write => is_recent.then(|| again(UNCHANGED)),
         EffectKind::Read => read(params, cx, previous),

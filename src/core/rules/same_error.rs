@@ -26,14 +26,14 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, Rule, RuleContext,
+    BreakScope, Rule, RuleContext,
     evidence::may_have_changed,
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("same_error", DetectorLevels::new(3, 5, 10), check, DetectorLevels::silent)
-    .closes(Closes::Tool)
+    .closes(BreakScope::Tool)
     .per_tool();
 
 /// Warning interval: consecutive `not_found` errors of different things are answers.
@@ -49,7 +49,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     for call in cx.calls() {
         let is_mine = call.tool.as_str() == cx.tool();
         let Some(outcome) = &call.outcome else { continue };
-        if !failed(outcome) {
+        if !is_failure(outcome) {
             let mends = is_mine && is_variant(cx, call, None);
             if call.success().is_some() && (mends || may_have_changed(cx, call)) {
                 break;
@@ -67,14 +67,14 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
             }
         }
     }
-    if streak.first().is_some_and(|newest| changes_what_is_named(cx, newest)) {
+    if streak.first().is_some_and(|newest| has_changed_named_field(cx, newest)) {
         return None;
     }
     if let Some(broken) = still_broken(&RULE, Reason::SameError, cx) {
         return Some(broken);
     }
     let (count, tool) = (streak.len() as u32, cx.tool());
-    levels.reached(count)?;
+    levels.reached_level(count)?;
     let is_sweep = cx.sweeps(&streak);
     let not_found = error.is_some_and(|outcome| outcome.failure == Some(FailureKind::NotFound));
     let levels = match (is_sweep, cx.proposal.effect.in_steps) {
@@ -124,7 +124,7 @@ fn has_moved(newest: &Outcome, older: &Outcome, older_call: &Call) -> bool {
 }
 
 /// True when the call differs from a failed one in a field that the error names.
-fn changes_what_is_named(cx: &RuleContext<'_>, failed: &Call) -> bool {
+fn has_changed_named_field(cx: &RuleContext<'_>, failed: &Call) -> bool {
     let line = failed.outcome.as_ref().and_then(|outcome| outcome.error_line.as_deref());
     let (Some(line), Some(shape)) = (line, failed.shape.as_deref()) else { return false };
     let line = line.to_ascii_lowercase();
@@ -134,7 +134,7 @@ fn changes_what_is_named(cx: &RuleContext<'_>, failed: &Call) -> bool {
 }
 
 /// A failure without a retry, or a result that reports one.
-fn failed(outcome: &Outcome) -> bool {
+fn is_failure(outcome: &Outcome) -> bool {
     match outcome.status {
         OutcomeStatus::Error => outcome.advice.as_ref().is_none_or(|advice| !advice.retryable),
         OutcomeStatus::Success => outcome.marks.as_deref().is_some_and(|marks| marks.failed),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn it_starts_again_when_the_world_changes() {
+    fn count_starts_again_when_the_world_changes() {
         check(&format!(
             "rules same_error
              {QUERY} limit 1\"}} -> error invalid_argument

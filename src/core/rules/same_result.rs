@@ -23,14 +23,14 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, RecordedCall, Rule, RuleContext,
+    BreakScope, RecordedCall, Rule, RuleContext,
     evidence::{Weight, gave_the_same, weight},
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::detector("same_result", DetectorLevels::new(4, 12, 30), check, silent).closes(Closes::Tool).per_tool();
+    Rule::detector("same_result", DetectorLevels::new(4, 12, 30), check, silent).closes(BreakScope::Tool).per_tool();
 
 fn is_exempt(kind: EffectKind) -> bool {
     matches!(kind, EffectKind::Write | EffectKind::Poll)
@@ -59,7 +59,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     }
     let weight = weight(row.first()?);
     let (all, tool) = (row.len() as u32, cx.tool());
-    if weight == Weight::Nothing || levels.reached(all).is_none() {
+    if weight == Weight::Nothing || levels.reached_level(all).is_none() {
         return None;
     }
     let is_sweep = cx.sweeps(&row);
@@ -67,8 +67,8 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
         return None;
     }
     let full = if weight == Weight::Full && !is_sweep { all } else { 0 };
-    let field = varied(&row, cx);
-    levels.weighed(&RULE, Reason::SameResult, (full, all), row.iter().copied(), |level| match level {
+    let field = describe_varied_field(&row, cx);
+    levels.weigh_counts(&RULE, Reason::SameResult, (full, all), row.iter().copied(), |level| match level {
         Level::Warning => format!(
             "{tool} gave the identical result for {all} different calls{field}. If you expected different ones, check \
              the names of the arguments."
@@ -82,7 +82,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
 }
 
 /// The only varied field, as text.
-fn varied(row: &[&Call], cx: &RuleContext<'_>) -> String {
+fn describe_varied_field(row: &[&Call], cx: &RuleContext<'_>) -> String {
     let fields = row.iter().map(|call| cx.proposal.shape.only_difference(call.shape.as_deref()?));
     let fields: Option<Vec<&str>> = fields.collect();
     let one = fields.and_then(|fields| fields.first().copied().filter(|first| fields.iter().all(|f| f == first)));
@@ -90,7 +90,7 @@ fn varied(row: &[&Call], cx: &RuleContext<'_>) -> String {
 }
 
 fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
-    match asked.kind() {
+    match asked.effect_kind() {
         Some(kind) if is_exempt(kind) => "looks at neither writes nor polls".to_owned(),
         _ => levels.silent(asked),
     }

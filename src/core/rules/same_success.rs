@@ -23,7 +23,7 @@
 mod made_before;
 
 use crate::domain::{
-    answer::{ResultDifference, ResultMarkers, Says},
+    answer::{ContentAmount, ResultDifference, ResultMarkers},
     call::Call,
     content::{self, Content},
     effect::EffectKind,
@@ -36,25 +36,25 @@ use crate::domain::{
 use self::made_before::made_before;
 pub(crate) use self::made_before::names_something;
 use super::{
-    Closes, CountCeiling, RecordedCall, Rule, RuleContext,
-    evidence::{gave_the_same, handing_back, in_words, named, pace, recheck_ms},
+    BreakScope, CountCeiling, RecordedCall, Rule, RuleContext,
+    evidence::{gave_the_same, handing_back, list_names, name_creations, pace, recheck_ms},
     levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("same_success", LEVELS, check, silent)
-    .closes(Closes::Call)
+    .closes(BreakScope::Call)
     .reach(CountCeiling::Calls(CALLS_MAX as u32))
     .per_tool();
 const LEVELS: DetectorLevels = DetectorLevels::new(3, 5, 10);
 /// Thresholds: the count from which a repetition waits, and the levels. The policy's levels are those of arguments with
 /// content.
-struct Brake {
+struct SlowdownLevels {
     levels: DetectorLevels,
     waits_from: Option<u32>,
 }
 
-impl Brake {
+impl SlowdownLevels {
     /// For receipts; `is_sure` where they contain a recent creation time.
     fn of_receipts(levels: &DetectorLevels, cx: &RuleContext<'_>, is_sure: bool) -> Self {
         // Levels set by the policy apply to all arguments.
@@ -82,7 +82,7 @@ impl Brake {
 
     /// The finding as WAIT, for a count between warning and refusal: until a time after the last success that doubles
     /// with each further one. A later call passes.
-    fn slowed(&self, cx: &RuleContext<'_>, count: u32, newest: &Call) -> Option<Finding> {
+    fn slow_down(&self, cx: &RuleContext<'_>, count: u32, newest: &Call) -> Option<Finding> {
         let beyond = count.checked_sub(self.waits_from?)?;
         if self.levels.critical.is_some_and(|critical| count >= critical) {
             return None;
@@ -109,7 +109,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let finding = still_broken(&RULE, Reason::RepeatedSuccess, cx)
         .or_else(|| made_again(levels, cx))
         .or_else(|| inserted_again(levels, cx))
-        .or_else(|| acknowledged(levels, cx))
+        .or_else(|| find_acknowledged(levels, cx))
         .or_else(|| levels.warning.and_then(|_| made_before(cx)))?;
     Some(match (finding.decision, cx.proposal.request.repeat_intended) {
         (Decision::Deny, true) => Finding { decision: Decision::Ask, retry_after_ms: None, ..finding },
@@ -119,7 +119,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
 }
 
 fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
-    match asked.kind() {
+    match asked.effect_kind() {
         Some(kind) if kind.is_look() => format!("left alone, as a declared {}", kind.as_str()),
         _ => levels.silent(asked),
     }
@@ -197,25 +197,31 @@ fn made_again(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> 
     let (full, all, tool) = (full + 1, successes + 1, cx.tool());
     // Without arguments, a call may draw a number or take a picture.
     let is_sure = are_sure && cx.proposal.shape.has_fields();
-    let brake = Brake::of_receipts(levels, cx, is_sure);
-    if let Some(slowed) = brake.slowed(cx, full, calls[0]).filter(|_| !lapse) {
+    let brake = SlowdownLevels::of_receipts(levels, cx, is_sure);
+    if let Some(slowed) = brake.slow_down(cx, full, calls[0]).filter(|_| !lapse) {
         return Some(slowed);
     }
     let levels = match lapse {
         true => DetectorLevels { critical: None, break_at: None, ..brake.levels },
         false => brake.levels,
     };
-    let names = named(&calls);
+    let names = name_creations(&calls);
     let what = match names.last().map(|(member, _)| *member) {
         None => "a number that the arguments have moved".to_owned(),
         Some("") => "another name".to_owned(),
         Some(member) => format!("another `{member}`"),
     };
-    let what = format!("{what}{}", in_words(&names));
+    let what = format!("{what}{}", list_names(&names));
     let go_on = names.last().map_or("Do not repeat it".to_owned(), |(_, name)| format!("Go on with {name}"));
     let next = format!("{go_on}; for something different, change the arguments.");
     let finding =
-        levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {
+        levels.weigh_counts(
+            &RULE,
+            Reason::RepeatedSuccess,
+            (full, all),
+            calls.iter().copied(),
+            |level| {
+                match level {
             Level::Warning => format!(
                 "{tool} has succeeded {successes} times with these arguments, and each result has {what}. If one is \
                  enough, go on with it and do not make another."
@@ -228,7 +234,9 @@ fn made_again(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> 
                 ),
                 next.as_str(),
             ),
-        })?;
+        }
+            },
+        )?;
     Some(handing_back(finding, cx, calls.into_iter()))
 }
 
@@ -264,7 +272,7 @@ fn inserted_again(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Findi
     })
 }
 
-fn acknowledged(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
+fn find_acknowledged(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let is_act = cx.proposal.effect.kind == EffectKind::Unknown && !cx.proposal.effect.writes_a_named_thing();
     if !is_act || pace(cx).is_some() {
         return None;
@@ -272,7 +280,7 @@ fn acknowledged(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding
     let mut streak: Vec<&Call> = Vec::new();
     for call in cx.run_calls() {
         let Some(outcome) = call.success() else { continue };
-        let is_bare = outcome.marks.as_deref().is_some_and(|marks| marks.says == Says::Little);
+        let is_bare = outcome.marks.as_deref().is_some_and(|marks| marks.says == ContentAmount::Little);
         let same = streak.first().is_none_or(|newest| gave_the_same(newest, call));
         if !cx.is_same(call) || !is_bare || !same {
             break;
@@ -281,8 +289,8 @@ fn acknowledged(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding
     }
     let (successes, tool) = (streak.len() as u32, cx.tool());
     let count = successes + 1;
-    let brake = Brake::of_acknowledgements(levels, cx);
-    if let Some(slowed) = brake.slowed(cx, count, streak.first()?) {
+    let brake = SlowdownLevels::of_acknowledgements(levels, cx);
+    if let Some(slowed) = brake.slow_down(cx, count, streak.first()?) {
         return Some(slowed);
     }
     brake.levels.finding(&RULE, Reason::RepeatedSuccess, count, streak.into_iter(), |level| match level {

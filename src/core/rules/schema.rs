@@ -73,7 +73,7 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
         let judged = checks.iter().map(|check| broken(check, cx)).collect::<Result<Vec<_>, _>>();
         match judged {
             Ok(broken) => violations.extend(broken.into_iter().flatten()),
-            Err(problem) => return Some(cx.unjudged(RULE.id, &problem)),
+            Err(problem) => return Some(cx.condition_finding(RULE.id, &problem)),
         }
     }
     if violations.is_empty() {
@@ -102,7 +102,7 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
 }
 
 fn broken(check: &ArgumentCondition, cx: &RuleContext<'_>) -> Result<Option<Violation>, ConditionError> {
-    if check.condition.evaluate(&cx.known(&|_| None))? {
+    if check.condition.evaluate(&cx.condition_variables(&|_| None))? {
         return Ok(None);
     }
     let problem = || format!("{} does not hold", check.condition.text());
@@ -139,7 +139,7 @@ mod tests {
       ";
 
     #[test]
-    fn what_breaks_the_schema_or_a_condition_is_refused() {
+    fn violation_of_the_schema_or_a_condition_is_refused() {
         check(&format!(
             "{HOTEL}
              book {{}} => deny validation_error

@@ -80,11 +80,11 @@ impl RuleSlot {
     pub fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         let is_asked = self.mode != Mode::Off && !cx.proposal.spec.terminal;
         let finding = is_asked.then(|| self.params(cx.tool()).check(cx)).flatten()?;
-        Some(self.worded(finding, cx))
+        Some(self.apply_message(finding, cx))
     }
 
     /// The finding with the policy's message, if there is one.
-    fn worded(&self, finding: Finding, cx: &RuleContext<'_>) -> Finding {
+    fn apply_message(&self, finding: Finding, cx: &RuleContext<'_>) -> Finding {
         let Some(template) = &self.message else { return finding };
         let count = finding.count.map(|count| count.to_string()).unwrap_or_default();
         let next = finding.next_action.as_deref().unwrap_or_default();
@@ -151,7 +151,7 @@ impl RuleSet {
     }
 
     /// Turns off all other rules.
-    pub fn only(&mut self, ids: &[&str]) {
+    pub fn keep_only(&mut self, ids: &[&str]) {
         for slot in &mut self.slots {
             slot.mode = if ids.contains(&slot.rule.id) { Mode::Enforce } else { Mode::Off };
         }

@@ -24,8 +24,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR,
-    take_in,
+    PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, context::ASKED_FOR,
+    explained_call::NOTHING, take_in,
 };
 
 /// The rule.
@@ -68,11 +68,11 @@ impl RuleLogic for Params {
         if self.of(asked.tool) == SecondChange::Allow {
             return "a second change is allowed".to_owned();
         }
-        let approved = asked.approved().map(|approved| format!(", or {approved}")).unwrap_or_default();
+        let approved = asked.describe_approver().map(|approved| format!(", or {approved}")).unwrap_or_default();
         format!("no other call had changed {}{approved}", resource.as_str())
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
+    fn policy_sections(&self) -> Vec<PolicySection> {
         vec![PolicySection::section::<Self>(RULE.section)]
     }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_cleanly_changed_nothing_and_the_same_call_is_not_second() {
+    fn clean_failure_changed_nothing_and_the_same_call_is_no_second_effect() {
         check(
             "rules side_effects
              tool create_invoice write order/{order_id}

@@ -18,7 +18,7 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{RecordedCall, Rule, RuleContext, RuleLogic, asked::NOTHING, context::ASKED_FOR};
+use super::{RecordedCall, Rule, RuleContext, RuleLogic, context::ASKED_FOR, explained_call::NOTHING};
 
 /// The rule. It has no keys: the preset enables it, its mode is under `rules`.
 pub const RULE: Rule = Rule::of::<Params>("tamper_protection").section("rules");
@@ -66,14 +66,14 @@ pub struct Params {
 
 impl RuleLogic for Params {
     fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
-        let what = self.is_on.then(|| self.touched(cx)).flatten()?;
+        let what = self.is_on.then(|| self.find_protected(cx)).flatten()?;
         let situation = format!("{} was not run: it would {what}. A person must approve it.", cx.tool());
         Some(Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, Wording::new(situation, ASKED_FOR)))
     }
 
     fn silent(&self, asked: &RecordedCall<'_>) -> String {
         if self.is_on {
-            asked.approved().unwrap_or_else(|| NOTHING.to_owned())
+            asked.describe_approver().unwrap_or_else(|| NOTHING.to_owned())
         } else {
             "no preset asks for it".to_owned()
         }
@@ -82,7 +82,7 @@ impl RuleLogic for Params {
 
 impl Params {
     /// The protected thing that the call would change; none if it changes none.
-    fn touched(&self, cx: &RuleContext<'_>) -> Option<&'static str> {
+    fn find_protected(&self, cx: &RuleContext<'_>) -> Option<&'static str> {
         let effect = &cx.proposal.effect;
         if effect.kind.is_look() {
             return None;
@@ -90,12 +90,12 @@ impl Params {
         // Beside the line are its folder and the model's description, without effect.
         match self.lines.get(cx.tool()).and_then(|name| cx.proposal.request.arguments.get(name)) {
             Some(Json::String(line)) => in_line(line),
-            _ => guarded(effect.resource.as_ref()?.as_str()),
+            _ => protected_name(effect.resource.as_ref()?.as_str()),
         }
     }
 }
 
-fn guarded(path: &str) -> Option<&'static str> {
+fn protected_name(path: &str) -> Option<&'static str> {
     let path = path.to_ascii_lowercase();
     let begins = |at: usize| at == 0 || !path.as_bytes()[at - 1].is_ascii_alphanumeric();
     let holds = |part: &str| path.match_indices(part).any(|(at, _)| begins(at));
@@ -124,7 +124,7 @@ fn in_line(line: &str) -> Option<&'static str> {
                 while words.next_if(|word| !word.is_empty()).is_some() {}
             }
         }
-        if let Some(what) = guarded(word) {
+        if let Some(what) = protected_name(word) {
             return Some(what);
         }
         if TEXTS.contains(&word) {

@@ -25,7 +25,7 @@ use crate::domain::{
 
 use super::{RecordedCall, Rule, RuleContext, RuleLogic, condition::ConditionError, context::ASKED_FOR};
 pub use params::{
-    Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, SelectedRoute, Tier, When,
+    Action, CEILING_DEFAULT, ConditionalCase, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, SelectedRoute, Tier,
 };
 
 /// The rule.
@@ -52,7 +52,7 @@ impl RuleLogic for Params {
             (None, Some(RiskLevel::Medium)) => "no tier; risk level MEDIUM: a grant, and not used up".to_owned(),
             (None, Some(risk)) => format!("no tier; risk level {}", risk.as_str()),
         };
-        asked.approved().map_or_else(|| what.clone(), |approved| format!("{what}; {approved}"))
+        asked.describe_approver().map_or_else(|| what.clone(), |approved| format!("{what}; {approved}"))
     }
 }
 
@@ -61,10 +61,10 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let mut asks = None;
     for when in params.conditions.get(cx.tool()).into_iter().flatten() {
         match applies(when, cx) {
-            Err(problem) => return Some(cx.unjudged(RULE.id, &problem)),
+            Err(problem) => return Some(cx.condition_finding(RULE.id, &problem)),
             Ok(false) => {}
             Ok(true) => match &when.then {
-                Effects::Deny => return Some(denied(cx, when.message.as_deref())),
+                Effects::Deny => return Some(deny_finding(cx, when.message.as_deref())),
                 Effects::Ask => asks = Some(when),
                 Effects::Risk(level) => risk = risk.max(Some(*level)),
             },
@@ -78,7 +78,7 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
             raised.then(|| hitl(params, cx, "These arguments make it a high risk"))
         }),
         (None, Some(RiskLevel::Low)) => None,
-        (None, Some(RiskLevel::Medium)) => granted(&GrantTerms::default(), "risk:MEDIUM", cx),
+        (None, Some(RiskLevel::Medium)) => grant_finding(&GrantTerms::default(), "risk:MEDIUM", cx),
         (None, Some(RiskLevel::High)) => Some(hitl(params, cx, "It is a high risk")),
         (None, None) if params.tiers.is_empty() => None,
         (None, None) => {
@@ -127,15 +127,15 @@ fn by_tier(params: &Params, tier: &Tier, cx: &RuleContext<'_>) -> Option<Finding
     }
     let by_action = match tier.action {
         Action::Allow => None,
-        Action::Deny => Some(denied(cx, None)),
+        Action::Deny => Some(deny_finding(cx, None)),
         Action::Ask => Some(hitl(params, cx, "The policy wants it so")),
-        Action::Grant => granted(&tier.grant, &tier.key(), cx),
+        Action::Grant => grant_finding(&tier.grant, &tier.key(), cx),
     };
     by_action.or_else(|| tier.rate.as_ref().and_then(|rate| too_fast(tier, rate, cx)))
 }
 
-fn applies(when: &When, cx: &RuleContext<'_>) -> Result<bool, ConditionError> {
-    when.condition.evaluate(&cx.known(&|_| None))
+fn applies(when: &ConditionalCase, cx: &RuleContext<'_>) -> Result<bool, ConditionError> {
+    when.condition.evaluate(&cx.condition_variables(&|_| None))
 }
 
 fn ask(message: impl Into<Wording>) -> Finding {
@@ -151,13 +151,13 @@ fn hitl(params: &Params, cx: &RuleContext<'_>, why: &str) -> Finding {
     let approval = if *route == ApprovalRoute::ANYBODY {
         "a person's approval".to_owned()
     } else {
-        format!("the approval of {}", route.whom())
+        format!("the approval of {}", route.describe_approvers())
     };
     let people = format!("{} needs {approval}. {why}.", cx.tool());
     ask(Wording::new(people.as_str(), ASKED_FOR)).telling_people(people)
 }
 
-fn denied(cx: &RuleContext<'_>, message: Option<&str>) -> Finding {
+fn deny_finding(cx: &RuleContext<'_>, message: Option<&str>) -> Finding {
     let text = message.map_or_else(
         || {
             let situation = format!("{} was not run: the policy does not allow it.", cx.tool());
@@ -168,7 +168,7 @@ fn denied(cx: &RuleContext<'_>, message: Option<&str>) -> Finding {
     Finding::new(RULE.id, Decision::Deny, Reason::ToolDenied, text)
 }
 
-fn granted(terms: &GrantTerms, key: &str, cx: &RuleContext<'_>) -> Option<Finding> {
+fn grant_finding(terms: &GrantTerms, key: &str, cx: &RuleContext<'_>) -> Option<Finding> {
     if cx.grant().is_some() {
         return None;
     }

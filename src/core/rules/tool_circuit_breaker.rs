@@ -51,7 +51,7 @@ impl RuleLogic for Params {
         format!("the circuit breaker of {} let it through", asked.tool)
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
+    fn policy_sections(&self) -> Vec<PolicySection> {
         vec![PolicySection::section::<Self>(RULE.section)]
     }
 

@@ -23,7 +23,7 @@ use crate::domain::{
 };
 
 use super::{
-    CountCeiling, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING,
+    CountCeiling, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, explained_call::NOTHING,
     levels::DetectorLevels, take_in,
 };
 
@@ -79,12 +79,12 @@ impl RuleLogic for Params {
         } else if self.unknown() == UnknownToolMode::Allow {
             format!("{tool} is not declared, and the policy lets such tools pass")
         } else {
-            asked.approved().unwrap_or_else(|| NOTHING.to_owned())
+            asked.describe_approver().unwrap_or_else(|| NOTHING.to_owned())
         }
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
-        vec![PolicySection::section::<UnknownToolMode>(KEY), DetectorLevels::part(RULE.id)]
+    fn policy_sections(&self) -> Vec<PolicySection> {
+        vec![PolicySection::section::<UnknownToolMode>(KEY), DetectorLevels::levels_section(RULE.id)]
     }
 
     fn read(&mut self, at: &str, part: Value) -> Vec<SectionProblem> {
@@ -113,7 +113,7 @@ impl Params {
         let mut naming = self.patterns.iter().filter(|pattern| pattern.matches(tool)).peekable();
         naming.peek().is_some()
             && (naming.any(|pattern| pattern.as_str().split('|').any(|name| name.trim() == tool))
-                || meant(self, tool).is_none_or(|meant| is_plural(meant, tool)))
+                || find_similar(self, tool).is_none_or(|meant| is_plural(meant, tool)))
     }
 }
 
@@ -126,7 +126,7 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
         let message = format!("{tool} is not among the tools that the policy knows: a person must approve it.");
         return Some(Finding::new(RULE.id, Decision::Ask, Reason::UnknownTool, message));
     }
-    let meant = meant(params, tool);
+    let meant = find_similar(params, tool);
     let message = match &meant {
         Some(meant) => Wording::new(
             format!("There is no tool {tool}. Did you mean {meant}?"),
@@ -140,7 +140,7 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let finding = Finding::new(RULE.id, Decision::Deny, Reason::UnknownTool, message);
     let earlier = cx.calls().filter(|call| call.reason == Some(Reason::UnknownTool)).count() as u32;
     let count = earlier + 1;
-    Some(match params.levels.reached(count) {
+    Some(match params.levels.reached_level(count) {
         Some(level) => finding.at_level(level, count),
         None => finding,
     })
@@ -152,7 +152,7 @@ fn is_plural(a: &str, b: &str) -> bool {
 }
 
 /// The most similar known tool.
-fn meant<'a>(params: &'a Params, tool: &str) -> Option<&'a str> {
+fn find_similar<'a>(params: &'a Params, tool: &str) -> Option<&'a str> {
     let near = params.tools.iter().map(|known| (damerau_levenshtein(known, tool), known.as_str()));
     let near = near.filter(|(edits, known)| *edits <= EDITS_MAX.min(known.len() / 3));
     near.min().map(|(_, known)| known)

@@ -2,10 +2,10 @@
 
 use super::{
     DEPTH_MAX, EffectLevel,
-    path::{PartEffect, PathSet, resolved},
+    path::{PartEffect, PathSet, resolve_path},
     scripts,
     statement::{self, Reader},
-    table::{CommandRow, Does, Fit, OperandContinuation, Operands, TABLE},
+    table::{CommandEffect, CommandMatch, CommandRow, OperandContinuation, Operands, TABLE},
     word::ShellWord,
 };
 
@@ -24,7 +24,7 @@ pub(super) fn read(reader: &mut Reader<'_>, words: &[ShellWord]) -> Option<PartE
     };
     match name {
         "cd" => {
-            reader.cwd = entered(reader, arguments);
+            reader.cwd = entered_directory(reader, arguments);
             return Some(PartEffect::of(EffectLevel::Read));
         }
         "pushd" | "popd" => {
@@ -41,9 +41,9 @@ pub(super) fn read(reader: &mut Reader<'_>, words: &[ShellWord]) -> Option<PartE
     }
 }
 
-fn entered(reader: &Reader<'_>, arguments: &[ShellWord]) -> Option<String> {
+fn entered_directory(reader: &Reader<'_>, arguments: &[ShellWord]) -> Option<String> {
     let [folder] = arguments else { return None };
-    resolved(folder.plain().filter(|folder| !folder.starts_with('-'))?, reader.cwd.as_deref())
+    resolve_path(folder.plain().filter(|folder| !folder.starts_with('-'))?, reader.cwd.as_deref())
 }
 
 /// `read -r name`.
@@ -54,10 +54,10 @@ fn variables(arguments: &[ShellWord]) -> Option<PartEffect> {
     arguments.iter().all(may_be).then(|| PartEffect::of(EffectLevel::Read))
 }
 
-fn plain(reader: &Reader<'_>, row: &CommandRow, fit: &Fit<'_>) -> PartEffect {
-    let path = |word: &ShellWord| resolved(word.plain()?, reader.cwd.as_deref());
+fn plain(reader: &Reader<'_>, row: &CommandRow, fit: &CommandMatch<'_>) -> PartEffect {
+    let path = |word: &ShellWord| resolve_path(word.plain()?, reader.cwd.as_deref());
     let touched = |words: &[&ShellWord]| {
-        let mut touched = PathSet::nothing();
+        let mut touched = PathSet::unknown();
         words.iter().for_each(|word| touched.and(PathSet::path(path(word))));
         touched
     };
@@ -76,27 +76,32 @@ fn plain(reader: &Reader<'_>, row: &CommandRow, fit: &Fit<'_>) -> PartEffect {
     }
     let written: Vec<&ShellWord> = fit.written.iter().map(AsRef::as_ref).collect();
     found.writes.and(touched(&written));
-    if row.here && found.reads == PathSet::nothing() {
+    if row.here && found.reads == PathSet::unknown() {
         found.reads = PathSet::path(reader.cwd.clone());
     }
-    if row.does == Does::Write && found.writes == PathSet::nothing() {
+    if row.does == CommandEffect::Write && found.writes == PathSet::unknown() {
         found.writes = PathSet::Anything;
     }
     found
 }
 
 /// A command inside a command.
-fn follow(reader: &mut Reader<'_>, then: OperandContinuation, row: &CommandRow, fit: &Fit<'_>) -> Option<PartEffect> {
+fn follow(
+    reader: &mut Reader<'_>,
+    then: OperandContinuation,
+    row: &CommandRow,
+    fit: &CommandMatch<'_>,
+) -> Option<PartEffect> {
     reader.depth += 1;
     let found = match then {
         _ if reader.depth > DEPTH_MAX => None,
         OperandContinuation::Command => read(reader, fit.rest),
         OperandContinuation::CommandAndMore => {
-            let more: Vec<ShellWord> = fit.rest.iter().map(scripts::filled).chain([ShellWord::Opaque]).collect();
+            let more: Vec<ShellWord> = fit.rest.iter().map(scripts::fill_word).chain([ShellWord::Opaque]).collect();
             read(reader, &more)
         }
         OperandContinuation::Line => statement::read(fit.rest.first()?.plain()?, reader.cwd.as_deref(), reader.depth),
-        OperandContinuation::Sed => scripts::sed(fit.rest).map(|files| files_of(reader, row, files)),
+        OperandContinuation::Sed => scripts::sed_files(fit.rest).map(|files| files_of(reader, row, files)),
         OperandContinuation::Awk => scripts::awk(fit.rest).map(|files| files_of(reader, row, files)),
         OperandContinuation::Find => scripts::find(reader, fit.rest),
     };
@@ -105,12 +110,14 @@ fn follow(reader: &mut Reader<'_>, then: OperandContinuation, row: &CommandRow, 
 }
 
 fn files_of(reader: &Reader<'_>, row: &CommandRow, files: &[ShellWord]) -> PartEffect {
-    let mut touched = PathSet::nothing();
+    let mut touched = PathSet::unknown();
     for file in files {
-        touched.and(PathSet::path(file.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
+        touched.and(PathSet::path(file.plain().and_then(|path| resolve_path(path, reader.cwd.as_deref()))));
     }
     match row.does {
-        Does::Write => PartEffect { kind: EffectLevel::Write, writes: touched, ..PartEffect::of(EffectLevel::Read) },
+        CommandEffect::Write => {
+            PartEffect { kind: EffectLevel::Write, writes: touched, ..PartEffect::of(EffectLevel::Read) }
+        }
         does => PartEffect { kind: does.into(), reads: touched, ..PartEffect::of(EffectLevel::Read) },
     }
 }

@@ -18,7 +18,7 @@ pub(super) enum PathSet {
 }
 
 impl PathSet {
-    pub(super) const fn nothing() -> Self {
+    pub(super) const fn unknown() -> Self {
         Self::These(Vec::new())
     }
 
@@ -48,7 +48,7 @@ impl PathSet {
 
 impl PartEffect {
     pub(super) const fn of(kind: EffectLevel) -> Self {
-        Self { kind, reads: PathSet::nothing(), writes: PathSet::nothing() }
+        Self { kind, reads: PathSet::unknown(), writes: PathSet::unknown() }
     }
 
     pub(super) fn reading(path: Option<String>) -> Self {
@@ -77,7 +77,7 @@ impl PartEffect {
 }
 
 /// The absolute path, by its text: symbolic links are not followed.
-pub(super) fn resolved(path: &str, cwd: Option<&str>) -> Option<String> {
+pub(super) fn resolve_path(path: &str, cwd: Option<&str>) -> Option<String> {
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd?) };
     let mut parts: Vec<&str> = Vec::new();
     for part in whole.split('/') {

@@ -2,7 +2,7 @@
 
 use super::{
     EffectLevel, call,
-    path::{PartEffect, PathSet, resolved},
+    path::{PartEffect, PathSet, resolve_path},
     statement::Reader,
     word::ShellWord,
 };
@@ -11,7 +11,7 @@ use super::{
 ///
 /// Known are addresses, `p`, `d`, `q`, `=`, `n`, and `s` with the flags g, i, I, p and a number; not `w`, `e`, `r` and
 /// others.
-pub(super) fn sed(words: &[ShellWord]) -> Option<&[ShellWord]> {
+pub(super) fn sed_files(words: &[ShellWord]) -> Option<&[ShellWord]> {
     let (script, files) = words.split_first()?;
     let script = script.plain()?;
     // A flag behind the script counts as one before it.
@@ -35,7 +35,7 @@ fn is_harmless(command: &str) -> bool {
     let rest = match command.strip_prefix('/') {
         // An address of one or two patterns.
         Some(pattern) => {
-            let Some((_, rest)) = cut(pattern, '/') else { return false };
+            let Some((_, rest)) = split_unescaped(pattern, '/') else { return false };
             return is_harmless(rest.trim_start_matches(['I', ',']));
         }
         None => command,
@@ -47,15 +47,15 @@ fn is_harmless(command: &str) -> bool {
             if by.is_alphanumeric() || by == '\\' {
                 return false;
             }
-            let Some((_, rest)) = cut(&rest[1 + by.len_utf8()..], by) else { return false };
-            let Some((_, flags)) = cut(rest, by) else { return false };
+            let Some((_, rest)) = split_unescaped(&rest[1 + by.len_utf8()..], by) else { return false };
+            let Some((_, flags)) = split_unescaped(rest, by) else { return false };
             flags.chars().all(|flag| matches!(flag, 'g' | 'i' | 'I' | 'p') || flag.is_ascii_digit())
         }
     }
 }
 
 /// The text before the first unescaped `by`, and the rest. None after a bracket, which may quote one.
-fn cut(text: &str, by: char) -> Option<(&str, &str)> {
+fn split_unescaped(text: &str, by: char) -> Option<(&str, &str)> {
     let mut escaped = false;
     let mut bracket_end = 0;
     for (at, char) in text.char_indices() {
@@ -101,7 +101,7 @@ pub(super) fn find(reader: &mut Reader<'_>, words: &[ShellWord]) -> Option<PartE
     let begins = words.iter().position(|word| !is_start(word)).unwrap_or(words.len());
     let (starts, expression) = words.split_at(begins);
     for start in starts {
-        found.reads.and(PathSet::path(start.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
+        found.reads.and(PathSet::path(start.plain().and_then(|path| resolve_path(path, reader.cwd.as_deref()))));
     }
     if starts.is_empty() {
         found.reads = PathSet::path(reader.cwd.clone());
@@ -119,7 +119,7 @@ pub(super) fn find(reader: &mut Reader<'_>, words: &[ShellWord]) -> Option<PartE
             at += 1;
         } else if matches!(word, "-exec" | "-execdir" | "-ok" | "-okdir") {
             let end = expression[at..].iter().position(|word| matches!(word.plain(), Some(";" | "+")))?;
-            let command: Vec<ShellWord> = expression[at..at + end].iter().map(filled).collect();
+            let command: Vec<ShellWord> = expression[at..at + end].iter().map(fill_word).collect();
             let cwd = reader.cwd.take();
             let inner = call::read(reader, &command);
             reader.cwd = cwd;
@@ -147,6 +147,6 @@ fn is_start(word: &ShellWord) -> bool {
 }
 
 /// A word after substitution: with `{}` it is opaque.
-pub(super) fn filled(word: &ShellWord) -> ShellWord {
+pub(super) fn fill_word(word: &ShellWord) -> ShellWord {
     if word.plain().is_some_and(|text| text.contains("{}")) { ShellWord::Opaque } else { word.clone() }
 }

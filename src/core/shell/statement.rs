@@ -7,7 +7,7 @@ use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 use super::{
     DEPTH_MAX, EffectLevel, LINE_BYTES_MAX, OPERATORS, OPERATORS_MAX, PIECE_BYTES, PROGRESS_MAX, READS_MIN,
     READS_PER_PIECE, call,
-    path::{PartEffect, resolved},
+    path::{PartEffect, resolve_path},
     table::TABLE,
     word::{self, ShellWord},
 };
@@ -24,7 +24,7 @@ pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<PartEf
     }
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
-    let tree = parsed(&mut parser, line)?;
+    let tree = parse_line(&mut parser, line)?;
     let root = tree.root_node();
     if root.has_error() {
         return None;
@@ -37,7 +37,7 @@ pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<PartEf
 
 /// The syntax tree; none for a line with a detected error, because error recovery is slow. The limit counts steps, not
 /// time, so that a replay is deterministic.
-fn parsed(parser: &mut Parser, line: &str) -> Option<Tree> {
+fn parse_line(parser: &mut Parser, line: &str) -> Option<Tree> {
     let mut progress = 0;
     let mut go_on = |state: &ParseState| {
         progress += 1;
@@ -103,17 +103,17 @@ impl Reader<'_> {
         }
         self.depth += 1;
         match node.kind() {
-            "program" | "do_group" | "negated_command" => self.each(node)?,
-            "compound_statement" if self.text(node).starts_with("{") => self.each(node)?,
+            "program" | "do_group" | "negated_command" => self.visit_children(node)?,
+            "compound_statement" if self.text(node).starts_with("{") => self.visit_children(node)?,
             "list" => self.list(node)?,
             // Each part has a shell of its own.
-            "pipeline" => children(node).try_for_each(|part| self.apart(part))?,
+            "pipeline" => children(node).try_for_each(|part| self.visit_subshell(part))?,
             "subshell" => {
                 let cwd = self.cwd.clone();
-                self.each(node)?;
+                self.visit_children(node)?;
                 self.cwd = cwd;
             }
-            "if_statement" | "elif_clause" | "else_clause" | "while_statement" => self.perhaps(node)?,
+            "if_statement" | "elif_clause" | "else_clause" | "while_statement" => self.visit_conditional(node)?,
             "case_statement" | "case_item" => self.case(node)?,
             "for_statement" => self.for_each(node)?,
             "command" => self.command(node)?,
@@ -135,12 +135,12 @@ impl Reader<'_> {
         Some(())
     }
 
-    fn each(&mut self, node: Node<'_>) -> Option<()> {
+    fn visit_children(&mut self, node: Node<'_>) -> Option<()> {
         children(node).filter(Node::is_named).try_for_each(|child| self.statement(child))
     }
 
     /// A part without effect on the current shell.
-    fn apart(&mut self, node: Node<'_>) -> Option<()> {
+    fn visit_subshell(&mut self, node: Node<'_>) -> Option<()> {
         if !node.is_named() {
             return Some(());
         }
@@ -153,7 +153,7 @@ impl Reader<'_> {
     /// The right side of `||` may not run, and may leave the folder unchanged.
     fn list(&mut self, node: Node<'_>) -> Option<()> {
         let before = self.cwd.clone();
-        self.each(node)?;
+        self.visit_children(node)?;
         if children(node).any(|child| child.kind() == "||") && self.cwd != before {
             self.cwd = None;
         }
@@ -161,9 +161,9 @@ impl Reader<'_> {
     }
 
     /// A part that may not run.
-    fn perhaps(&mut self, node: Node<'_>) -> Option<()> {
+    fn visit_conditional(&mut self, node: Node<'_>) -> Option<()> {
         let before = self.cwd.clone();
-        self.each(node)?;
+        self.visit_children(node)?;
         if self.cwd != before {
             self.cwd = None;
         }
@@ -191,7 +191,7 @@ impl Reader<'_> {
         for (value, _) in with_fields(node).into_iter().filter(|(_, field)| *field == Some("value")) {
             self.expansions(value)?;
         }
-        self.perhaps(node.child_by_field_name("body")?)
+        self.visit_conditional(node.child_by_field_name("body")?)
     }
 
     fn command(&mut self, node: Node<'_>) -> Option<()> {
@@ -241,9 +241,9 @@ impl Reader<'_> {
             // The network, as bash has it.
             (_, Some(path)) if path.starts_with("/dev/tcp") || path.starts_with("/dev/udp") => return None,
             (_, Some("/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/stdin")) => return Some(()),
-            ("<", path) => PartEffect::reading(path.and_then(|path| resolved(path, self.cwd.as_deref()))),
+            ("<", path) => PartEffect::reading(path.and_then(|path| resolve_path(path, self.cwd.as_deref()))),
             (">" | ">>" | "&>" | "&>>" | ">|" | ">&", path) => {
-                PartEffect::writing(path.and_then(|path| resolved(path, self.cwd.as_deref())))
+                PartEffect::writing(path.and_then(|path| resolve_path(path, self.cwd.as_deref())))
             }
             _ => return None,
         };
@@ -258,7 +258,7 @@ impl Reader<'_> {
                 "file_descriptor" | "heredoc_start" | "heredoc_end" => {}
                 "heredoc_body" => self.expansions(child)?,
                 _ if self.redirect(child)? => {}
-                "pipeline" | "command" | "list" | "redirected_statement" => self.apart(child)?,
+                "pipeline" | "command" | "list" | "redirected_statement" => self.visit_subshell(child)?,
                 _ => return None,
             }
         }

@@ -31,7 +31,7 @@ pub(super) struct CommandRow {
     /// Flags before the subcommand, common to all of them.
     #[serde(default)]
     before: String,
-    pub(super) does: Does,
+    pub(super) does: CommandEffect,
     /// Flags, `any` for all; `-#` is a number.
     #[serde(default)]
     flags: String,
@@ -57,7 +57,7 @@ pub(super) struct CommandRow {
     pub(super) operands: Operands,
     #[serde(default)]
     least: usize,
-    #[serde(default = "unbounded")]
+    #[serde(default = "unbounded_count")]
     most: usize,
     /// Without operands, the current folder is affected.
     #[serde(default)]
@@ -80,26 +80,26 @@ pub(super) struct CommandRow {
     pub(super) unlike: Vec<String>,
 }
 
-const fn unbounded() -> usize {
+const fn unbounded_count() -> usize {
     usize::MAX
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Does {
+pub(super) enum CommandEffect {
     Read,
     Poll,
     Check,
     Write,
 }
 
-impl From<Does> for EffectLevel {
-    fn from(does: Does) -> Self {
+impl From<CommandEffect> for EffectLevel {
+    fn from(does: CommandEffect) -> Self {
         match does {
-            Does::Read => Self::Read,
-            Does::Poll => Self::Poll,
-            Does::Check => Self::Check,
-            Does::Write => Self::Write,
+            CommandEffect::Read => Self::Read,
+            CommandEffect::Poll => Self::Poll,
+            CommandEffect::Check => Self::Check,
+            CommandEffect::Write => Self::Write,
         }
     }
 }
@@ -149,7 +149,7 @@ pub(super) enum OperandContinuation {
 
 /// A command's words, matched by a row.
 #[derive(Debug, Default)]
-pub(super) struct Fit<'a> {
+pub(super) struct CommandMatch<'a> {
     pub(super) operands: Vec<&'a ShellWord>,
     pub(super) written: Vec<Cow<'a, ShellWord>>,
     pub(super) rest: &'a [ShellWord],
@@ -192,15 +192,15 @@ impl CommandTable {
     }
 
     /// The first row that matches these words of a command.
-    pub(super) fn find<'a>(&self, name: &str, words: &'a [ShellWord]) -> Option<(&CommandRow, Fit<'a>)> {
+    pub(super) fn find<'a>(&self, name: &str, words: &'a [ShellWord]) -> Option<(&CommandRow, CommandMatch<'a>)> {
         let rows = self.by_command.get(name)?.iter().map(|at| &self.rows[*at]);
         rows.filter_map(|row| Some((row, row.fits(words)?))).next()
     }
 }
 
 impl CommandRow {
-    fn fits<'a>(&self, words: &'a [ShellWord]) -> Option<Fit<'a>> {
-        let mut fit = Fit::default();
+    fn fits<'a>(&self, words: &'a [ShellWord]) -> Option<CommandMatch<'a>> {
+        let mut fit = CommandMatch::default();
         let holds = |word: &ShellWord| {
             let (ShellWord::Plain(text) | ShellWord::Begins(text)) = word else { return false };
             self.never.split_ascii_whitespace().any(|never| text.contains(never))
@@ -211,7 +211,7 @@ impl CommandRow {
         let words = if self.sub.is_empty() { words } else { self.after_sub(words)? };
         if self.then == Some(OperandContinuation::Find) {
             let is_link_flag = |word: &&ShellWord| matches!(word.plain(), Some("-H" | "-L" | "-P"));
-            return Some(Fit { rest: &words[words.iter().take_while(is_link_flag).count()..], ..fit });
+            return Some(CommandMatch { rest: &words[words.iter().take_while(is_link_flag).count()..], ..fit });
         }
         let (mut at, mut is_with, mut flags_end) = (0, self.with.is_empty(), false);
         while let Some(word) = words.get(at) {
@@ -231,9 +231,9 @@ impl CommandRow {
                     let flag = self.flag(text)?;
                     is_with |= flag.is_with;
                     let value = match &flag.takes {
-                        Takes::Nothing => None,
-                        Takes::Attached(value) => Some(Cow::Owned(ShellWord::Plain(value.clone()))),
-                        Takes::Next => {
+                        FlagArity::Nothing => None,
+                        FlagArity::Attached(value) => Some(Cow::Owned(ShellWord::Plain(value.clone()))),
+                        FlagArity::Next => {
                             at += 1;
                             Some(Cow::Borrowed(words.get(at - 1).filter(|value| self.is_value(value))?))
                         }
@@ -316,12 +316,12 @@ impl CommandRow {
     fn flag(&self, text: &str) -> Option<Flag<'_>> {
         let kind = |name: &str| self.kind_of(name);
         if let Some(kind) = kind(text) {
-            let takes = if kind.has_value { Takes::Next } else { Takes::Nothing };
+            let takes = if kind.has_value { FlagArity::Next } else { FlagArity::Nothing };
             return Some(Flag { takes, ..kind.flag });
         }
         if let Some((name, value)) = text.split_once('=') {
             if let Some(known) = kind(name).filter(|known| known.has_value) {
-                return Some(Flag { takes: Takes::Attached(value.to_owned()), ..known.flag });
+                return Some(Flag { takes: FlagArity::Attached(value.to_owned()), ..known.flag });
             }
             if has(&self.flags, &format!("{name}=")) {
                 return Some(Flag::default());
@@ -348,7 +348,7 @@ impl CommandRow {
             all.fixed = all.fixed.or(known.flag.fixed);
             if known.has_value {
                 let value = &text[at + letter.len_utf8()..];
-                all.takes = if value.is_empty() { Takes::Next } else { Takes::Attached(value.to_owned()) };
+                all.takes = if value.is_empty() { FlagArity::Next } else { FlagArity::Attached(value.to_owned()) };
                 return Some(all);
             }
         }
@@ -363,7 +363,7 @@ impl CommandRow {
         let is_plain = has(&self.flags, name) || has(&self.with, name);
         let has_value = !is_plain && (is_written || fixed.is_some() || has(&self.values, name) || is_with);
         (has_value || is_plain)
-            .then_some(KnownCommand { has_value, flag: Flag { is_with, is_written, fixed, takes: Takes::Nothing } })
+            .then_some(KnownCommand { has_value, flag: Flag { is_with, is_written, fixed, takes: FlagArity::Nothing } })
     }
 }
 
@@ -381,11 +381,11 @@ struct Flag<'a> {
     is_with: bool,
     is_written: bool,
     fixed: Option<&'a str>,
-    takes: Takes,
+    takes: FlagArity,
 }
 
 #[derive(Default)]
-enum Takes {
+enum FlagArity {
     #[default]
     Nothing,
     Attached(String),

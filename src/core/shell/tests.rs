@@ -2,7 +2,7 @@
 
 use super::{table::TABLE, *};
 
-fn told(line: &str) -> String {
+fn describe_line(line: &str) -> String {
     let LineEffect { kind, path } = read(line, Some("/w"));
     format!("{} {}", kind.as_str(), path.as_deref().unwrap_or("-"))
 }
@@ -27,7 +27,7 @@ fn each_row_has_lines_that_are_what_it_says() {
         wrong.extend(
             lines
                 .filter(|(line, kind)| read(line, Some("/w")).kind != *kind)
-                .map(|(line, kind)| format!("{line} is {}, and not {}", told(line), kind.as_str())),
+                .map(|(line, kind)| format!("{line} is {}, and not {}", describe_line(line), kind.as_str())),
         );
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -139,8 +139,9 @@ const LINES: &[(&str, &str)] = &[
 
 #[test]
 fn a_line_is_what_its_parts_are() {
-    let wrong: Vec<_> = LINES.iter().filter(|(line, what)| told(line) != *what).collect();
-    let wrong: Vec<_> = wrong.iter().map(|(line, what)| format!("{line} is {}, and not {what}", told(line))).collect();
+    let wrong: Vec<_> = LINES.iter().filter(|(line, what)| describe_line(line) != *what).collect();
+    let wrong: Vec<_> =
+        wrong.iter().map(|(line, what)| format!("{line} is {}, and not {what}", describe_line(line))).collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
@@ -158,9 +159,9 @@ fn a_deep_line_is_unknown_and_ends() {
         [("(", "ls", ")"), ("$(", "ls", ")"), ("\"$(", "ls", ")\""), ("sudo ", "ls", ""), ("! ", "ls", "")]
     {
         let line = format!("echo; {}{inner}{}", open.repeat(10_000), close.repeat(10_000));
-        assert_eq!(told(&line), "unknown -", "{open}");
+        assert_eq!(describe_line(&line), "unknown -", "{open}");
     }
-    assert_eq!(told(&format!("echo {}", "a".repeat(LINE_BYTES_MAX))), "unknown -");
+    assert_eq!(describe_line(&format!("echo {}", "a".repeat(LINE_BYTES_MAX))), "unknown -");
 }
 
 /// Inputs that trigger error recovery in the parser.

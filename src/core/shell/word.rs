@@ -39,10 +39,10 @@ enum WordSegment {
 pub(super) fn read(node: Node<'_>, source: &str) -> Option<ShellWord> {
     let mut parts = Vec::new();
     parts_of(node, source, &mut parts)?;
-    Some(joined(&parts, node, source))
+    Some(join_segments(&parts, node, source))
 }
 
-fn joined(parts: &[WordSegment], node: Node<'_>, source: &str) -> ShellWord {
+fn join_segments(parts: &[WordSegment], node: Node<'_>, source: &str) -> ShellWord {
     let mut text = String::new();
     for (at, part) in parts.iter().enumerate() {
         match part {
@@ -70,7 +70,7 @@ fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<WordSegment>) -> Optio
         // Brace expansion: {1..3}.
         "brace_expression" => parts.push(WordSegment::Glob),
         "raw_string" => parts.extend(text.strip_prefix('\'')?.strip_suffix('\'')?.chars().map(WordSegment::Text)),
-        "string" => quoted(node, source, parts)?,
+        "string" => read_quoted(node, source, parts)?,
         "ansi_c_string"
         | "translated_string"
         | "simple_expansion"
@@ -117,7 +117,7 @@ fn bare(text: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
 }
 
 /// Text in double quotes, with substitutions.
-fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
+fn read_quoted(node: Node<'_>, source: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
     let (begin, end) = (node.start_byte() + 1, node.end_byte().checked_sub(1)?);
     if !source[node.byte_range()].starts_with('"') || !source[node.byte_range()].ends_with('"') || end < begin {
         return None;
@@ -128,7 +128,7 @@ fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<WordSegment>) -> Option<
         if child.kind() == "string_content" {
             continue;
         }
-        unescaped(source.get(at..child.start_byte())?, parts)?;
+        read_unescaped(source.get(at..child.start_byte())?, parts)?;
         match child.kind() {
             // `"$@"` and `"${x[@]}"` become several words.
             "simple_expansion" | "expansion" => {
@@ -140,10 +140,10 @@ fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<WordSegment>) -> Option<
         }
         at = child.end_byte();
     }
-    unescaped(source.get(at..end)?, parts)
+    read_unescaped(source.get(at..end)?, parts)
 }
 
-fn unescaped(text: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
+fn read_unescaped(text: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
         match char {

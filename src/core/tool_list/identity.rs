@@ -1,8 +1,9 @@
 //! Identity arguments, and the resource that a tool's arguments name.
 
 use super::{
-    ToolDoc, forms, nodes, types,
-    words::{self, Hint},
+    ToolDoc, forms,
+    name_words::{self, Hint},
+    nodes, types,
 };
 
 /// Maximum number of parts of a proposed resource.
@@ -28,13 +29,13 @@ impl IdentityArgument {
         /// Names of other things that end in `number` or `key`.
         const OTHER: &[&str] =
             &["phone", "card", "page", "line", "api", "sort", "group", "idempotency", "partition", "public", "room"];
-        let words = words::words(field);
+        let words = name_words::split_name(field);
         let (last, before) = words.split_last()?;
         let is_bare = before.is_empty() && matches!(last.as_str(), "id" | "uuid" | "guid");
         let is_sure = matches!(last.as_str(), "id" | "ids" | "uuid" | "guid");
         let names = ENDINGS.contains(&last.as_str()) && !before.is_empty();
         let other = !is_sure && before.last().is_some_and(|word| OTHER.contains(&word.as_str()));
-        let noun = before.last().map(|word| words::singular(word)).unwrap_or_default();
+        let noun = before.last().map(|word| name_words::singular(word)).unwrap_or_default();
         (is_bare || (names && !other)).then(|| Self { field: field.to_owned(), noun })
     }
 }
@@ -43,8 +44,8 @@ impl IdentityArgument {
 /// nothing uncertain is proposed, and a tool without a resource touches anything.
 #[must_use]
 pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
-    let nouns = words::nouns(words);
-    let required = required(tool);
+    let nouns = name_words::nouns(words);
+    let required = required_arguments(tool);
     if let Some(path) = path(tool, &required) {
         return path;
     }
@@ -59,14 +60,14 @@ pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
     });
     let named: Vec<(String, String)> = named.collect();
     let own: Vec<&(String, String)> = named.iter().filter(|(noun, _)| nouns.contains(noun)).collect();
-    let makes = words::verb(words).is_some_and(|(verb, hint)| {
+    let makes = name_words::verb(words).is_some_and(|(verb, hint)| {
         hint == Hint::Writes && matches!(verb, "create" | "add" | "insert" | "book" | "place" | "make" | "register")
     });
     let chosen = match (own.as_slice(), named.as_slice()) {
         (_, [only]) if nouns.is_empty() => vec![only],
         // A creation has no identity yet: the given one is that of its parent.
         (own, _) if makes && !own.iter().any(|(noun, _)| Some(noun) == nouns.first()) => Vec::new(),
-        ([], [only]) if words::verb(words).is_some_and(|(_, hint)| hint == Hint::Writes) => vec![only],
+        ([], [only]) if name_words::verb(words).is_some_and(|(_, hint)| hint == Hint::Writes) => vec![only],
         (own, _) => own.to_vec(),
     };
     if chosen.is_empty() {
@@ -81,7 +82,7 @@ pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
 #[expect(clippy::option_option, reason = "no path at all, or one that names no single place")]
 fn path(tool: &ToolDoc, required: &[&str]) -> Option<Option<String>> {
     let is_path = |field: &str| {
-        let words = words::words(field);
+        let words = name_words::split_name(field);
         words
             .last()
             .is_some_and(|last| matches!(last.as_str(), "path" | "paths" | "filename" | "filepath" | "directory"))
@@ -105,7 +106,7 @@ fn path(tool: &ToolDoc, required: &[&str]) -> Option<Option<String>> {
 }
 
 /// The required scalar arguments, in the schema's order.
-fn required(tool: &ToolDoc) -> Vec<&str> {
+fn required_arguments(tool: &ToolDoc) -> Vec<&str> {
     let is_single = |field: &str| {
         nodes(&tool.input_schema).into_iter().filter(|node| node.top && node.name == Some(field)).any(|node| {
             forms(node.schema).iter().all(|form| types(form).iter().all(|kind| matches!(*kind, "string" | "integer")))
@@ -158,7 +159,7 @@ mod tests {
                 serde_json::json!([{"name": name, "input_schema": {"properties": properties, "required": fields}}]);
             let list = read("list", &list.to_string()).expect("a good list");
             assert_eq!(
-                proposed_resource(&list.tools[0], &list.words()[0]).as_deref().unwrap_or("-"),
+                proposed_resource(&list.tools[0], &list.tool_name_words()[0]).as_deref().unwrap_or("-"),
                 expected,
                 "{name}"
             );

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Hints, IdentityArgument, SourcedEffect, ToolDoc, ToolList, forms, nodes, proposed_resource, types, words};
+use super::{
+    Hints, IdentityArgument, SourcedEffect, ToolDoc, ToolList, forms, name_words, nodes, proposed_resource, types,
+};
 use crate::domain::effect::EffectKind;
 
 /// Header above the tools.
@@ -18,16 +20,16 @@ const HEADER: &str = "\
 /// does.
 #[must_use]
 pub fn import(list: &ToolList, with_schemas: bool) -> String {
-    written(list, with_schemas, false)
+    write_policy(list, with_schemas, false)
 }
 
 /// [`import`] with the annotations' facts enabled: for servers whose owner trusts them.
 #[must_use]
 pub fn import_trusting(list: &ToolList, with_schemas: bool) -> String {
-    written(list, with_schemas, true)
+    write_policy(list, with_schemas, true)
 }
 
-fn written(list: &ToolList, with_schemas: bool, trusts: bool) -> String {
+fn write_policy(list: &ToolList, with_schemas: bool, trusts: bool) -> String {
     let mut text = String::new();
     let mut sources: Vec<&str> = list.tools.iter().map(|tool| tool.source.as_str()).collect();
     sources.dedup();
@@ -36,7 +38,7 @@ fn written(list: &ToolList, with_schemas: bool, trusts: bool) -> String {
     let _ = writeln!(text, "# In force as it stands: the names of the tools{}.", schemas(with_schemas));
     text.push_str("policy_engine:\n  tool_schemas:");
     text.push_str(if list.tools.is_empty() { " {}\n" } else { "\n" });
-    for (tool, words) in list.tools.iter().zip(list.words()) {
+    for (tool, words) in list.tools.iter().zip(list.tool_name_words()) {
         let _ = writeln!(text, "    {}:", key(&tool.name));
         for proposal in proposals(tool, &words) {
             let Proposal { line, why } = proposal;
@@ -73,11 +75,12 @@ fn propose(line: impl Into<String>, why: impl Into<String>) -> Proposal {
 }
 
 fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
-    if words::is_way_out(words) {
+    if name_words::is_way_out(words) {
         return vec![propose("terminal: true", "its name reads like a way out, which is never blocked nor charged")];
     }
     let told = SourcedEffect::of(tool, words);
-    if let (Some(word), None | Some(EffectKind::Write)) = (words::repeats(words), told.as_ref().map(|told| told.effect))
+    if let (Some(word), None | Some(EffectKind::Write)) =
+        (name_words::repeats(words), told.as_ref().map(|told| told.effect))
     {
         let why = || format!("a guess from `{word}` in its name");
         return vec![
@@ -108,27 +111,29 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
 }
 
 fn risk(words: &[String], hints: Hints, told: &SourcedEffect) -> (&'static str, String) {
-    let verb = words::verb(words).map_or("", |(verb, _)| verb);
+    let verb = name_words::verb(words).map_or("", |(verb, _)| verb);
     match told.effect {
         EffectKind::Read | EffectKind::Poll => ("LOW", told.by.to_string()),
         _ if hints.destructive == Some(true) => ("HIGH", "its annotations say destructiveHint: true".to_owned()),
         _ if hints.destructive == Some(false) => ("MEDIUM", "its annotations say destructiveHint: false".to_owned()),
-        _ if words::destroys(verb) => ("HIGH", format!("a guess from `{verb}` in its name: nothing may be left")),
-        _ if words::harms(verb) => ("HIGH", format!("a guess from `{verb}` in its name: it may not be taken back")),
+        _ if name_words::destroys(verb) => ("HIGH", format!("a guess from `{verb}` in its name: nothing may be left")),
+        _ if name_words::harms(verb) => {
+            ("HIGH", format!("a guess from `{verb}` in its name: it may not be taken back"))
+        }
         _ => ("MEDIUM", told.by.to_string()),
     }
 }
 
 /// The behavior of a repeated write.
 fn repetition(words: &[String], hints: Hints) -> Option<Proposal> {
-    let verb = words::verb(words).map_or("", |(verb, _)| verb);
+    let verb = name_words::verb(words).map_or("", |(verb, _)| verb);
     if hints.idempotent == Some(true) {
         return Some(propose("idempotent: true", "its annotations say idempotentHint: true"));
     }
-    if words::harms(verb) {
+    if name_words::harms(verb) {
         return Some(propose("once: true", format!("a guess from `{verb}` in its name: doing it twice harms")));
     }
-    let settles = hints.idempotent.is_none() && words::settles(verb);
+    let settles = hints.idempotent.is_none() && name_words::settles(verb);
     settles.then(|| propose("idempotent: true", format!("a guess from `{verb}` in its name: twice is as once")))
 }
 

@@ -4,10 +4,10 @@
 mod identity;
 mod import;
 pub mod lint;
+pub mod name_words;
 mod params;
 mod read;
-mod told;
-pub mod words;
+mod tool_effect;
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub use self::{
     import::{import, import_trusting},
     params::{SchemaNode, forms, is_bound, is_only, nodes, types},
     read::read,
-    told::{EffectSource, SourcedEffect},
+    tool_effect::{EffectSource, SourcedEffect},
 };
 use crate::domain::ids::Invalid;
 
@@ -91,15 +91,15 @@ impl ToolList {
     /// The words of each tool's name, without a server's name: a first word that all tools of a file share (`slack` of
     /// `slack_post_message`).
     #[must_use]
-    pub fn words(&self) -> Vec<Vec<String>> {
-        let mut all: Vec<Vec<String>> = self.tools.iter().map(|tool| words::words(&tool.name)).collect();
+    pub fn tool_name_words(&self) -> Vec<Vec<String>> {
+        let mut all: Vec<Vec<String>> = self.tools.iter().map(|tool| name_words::split_name(&tool.name)).collect();
         let mut start = 0;
         for tools in self.tools.chunk_by(|a, b| a.source == b.source) {
             let names = &mut all[start..start + tools.len()];
             start += tools.len();
             let first = names.first().and_then(|words| words.first()).cloned().unwrap_or_default();
             let is_shared = names.iter().all(|words| words.len() > 1 && words.first() == Some(&first));
-            if names.len() >= PREFIXED_MIN && is_shared && !words::is_verb(&first) {
+            if names.len() >= PREFIXED_MIN && is_shared && !name_words::is_verb(&first) {
                 names.iter_mut().for_each(|words| drop(words.remove(0)));
             }
         }

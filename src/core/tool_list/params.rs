@@ -87,7 +87,7 @@ fn visit<'a>(node: SchemaNode<'a>, depth: usize, found: &mut Vec<SchemaNode<'a>>
         .unwrap_or_default();
     for (name, schema) in members(fields, "properties") {
         let node = SchemaNode {
-            pointer: format!("{pointer}/properties/{}", escaped(name)),
+            pointer: format!("{pointer}/properties/{}", escape_name(name)),
             schema,
             name: Some(name),
             required: required.contains(&name),
@@ -116,7 +116,7 @@ fn visit<'a>(node: SchemaNode<'a>, depth: usize, found: &mut Vec<SchemaNode<'a>>
     }
     for key in ["$defs", "definitions"] {
         for (name, schema) in members(fields, key) {
-            visit(part(&format!("{key}/{}", escaped(name)), schema, false), depth + 1, found);
+            visit(part(&format!("{key}/{}", escape_name(name)), schema, false), depth + 1, found);
         }
     }
 }
@@ -129,7 +129,7 @@ fn members<'a>(fields: &'a Map<String, Value>, key: &str) -> Vec<(&'a str, &'a V
 }
 
 /// A name as a part of a JSON pointer (RFC 6901).
-fn escaped(name: &str) -> String {
+fn escape_name(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 

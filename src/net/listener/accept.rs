@@ -20,7 +20,7 @@ use super::{
     address::Stream,
     certificate::ClientCertificate,
     connection::{self, EndConditions},
-    places::{ConnectionSlot, ConnectionSlots, LimitExceeded},
+    limiter::{ConnectionSlot, ConnectionSlots, LimitExceeded},
 };
 use crate::clock::{Clock, LogLimiter};
 
@@ -89,9 +89,9 @@ impl ListenerContext {
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
                 accepted = self.next(listener) => accepted,
             };
-            let Some(place) = self.place(address) else { continue };
+            let Some(place) = self.take_slot(address) else { continue };
             let (server, peer, tls) = (self.clone(), listener.peer(address), listener.way.tls.clone());
-            connections.spawn(server.connected(stream, peer, tls, service.clone(), ends.clone(), place));
+            connections.spawn(server.serve_connection(stream, peer, tls, service.clone(), ends.clone(), place));
         }
     }
 
@@ -100,7 +100,7 @@ impl ListenerContext {
         loop {
             match listener.listening.accept().await {
                 Ok(accepted) => return accepted,
-                Err(error) => self.say(Trouble::Accept, |times| {
+                Err(error) => self.log_trouble(Trouble::Accept, |times| {
                     tracing::warn!(%error, times, "a connection could not be accepted");
                 }),
             }
@@ -109,7 +109,7 @@ impl ListenerContext {
     }
 
     /// One connection.
-    async fn connected<S, B>(
+    async fn serve_connection<S, B>(
         self,
         stream: Stream,
         mut peer: Peer,
@@ -162,13 +162,13 @@ impl ListenerContext {
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it took too long"),
         };
-        self.say(Trouble::Handshake, |times| {
+        self.log_trouble(Trouble::Handshake, |times| {
             tracing::info!(%error, address = address.map(tracing::field::display), times, "no TLS with a client");
         });
         None
     }
 
-    fn place(&self, address: Option<IpAddr>) -> Option<ConnectionSlot> {
+    fn take_slot(&self, address: Option<IpAddr>) -> Option<ConnectionSlot> {
         match self.0.places.take(address) {
             Ok(place) => Some(place),
             Err(full) => {
@@ -177,7 +177,7 @@ impl ListenerContext {
                     LimitExceeded::Address => connections_per_address,
                     LimitExceeded::Total => connections,
                 };
-                self.say(Trouble::Full(full), |times| {
+                self.log_trouble(Trouble::Full(full), |times| {
                     let address = address.map(tracing::field::display);
                     tracing::warn!(address, max, of = ?full, times, "too many connections: closed at once");
                 });
@@ -186,9 +186,9 @@ impl ListenerContext {
         }
     }
 
-    fn say(&self, trouble: Trouble, line: impl FnOnce(u64)) {
+    fn log_trouble(&self, trouble: Trouble, line: impl FnOnce(u64)) {
         let mut said = self.0.said.lock();
-        if let Some(times) = said.entry(trouble).or_default().happened(&Clock::System) {
+        if let Some(times) = said.entry(trouble).or_default().count_event(&Clock::System) {
             line(times);
         }
     }

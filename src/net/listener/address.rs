@@ -185,12 +185,12 @@ impl ListeningSocket {
 /// A bound address, not listening yet: connections are refused.
 #[derive(Debug)]
 pub struct BoundListener {
-    held: Held,
+    held: BoundSocket,
     way: TransportSettings,
 }
 
 #[derive(Debug)]
-enum Held {
+enum BoundSocket {
     Tcp(TcpSocket, SocketAddr),
     Unix(BoundPath),
 }
@@ -217,9 +217,9 @@ impl BoundListener {
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             let address = socket.local_addr()?;
-            Ok(Self { held: Held::Tcp(socket, address), way: way.clone() })
+            Ok(Self { held: BoundSocket::Tcp(socket, address), way: way.clone() })
         };
-        bind().map_err(|error| refused(address, error))
+        bind().map_err(|error| to_listen_error(address, error))
     }
 
     /// Binds the path of a Unix socket, replacing that of a dead server.
@@ -228,7 +228,7 @@ impl BoundListener {
     /// [`ListenError`].
     pub fn socket(path: &Path, access: &SocketPermissions, way: &TransportSettings) -> Result<Self, ListenError> {
         let way = TransportSettings { tls: None, ..way.clone() };
-        Ok(Self { held: Held::Unix(BoundPath::bind(path, access)?), way })
+        Ok(Self { held: BoundSocket::Unix(BoundPath::bind(path, access)?), way })
     }
 
     /// True for a listener of operational endpoints.
@@ -241,9 +241,9 @@ impl BoundListener {
     #[must_use]
     pub fn address(&self) -> Address {
         match &self.held {
-            Held::Tcp(_, address) if self.way.tls.is_some() => Address::Tls(*address),
-            Held::Tcp(_, address) => Address::Tcp(*address),
-            Held::Unix(taken) => Address::Unix(taken.path().to_owned()),
+            BoundSocket::Tcp(_, address) if self.way.tls.is_some() => Address::Tls(*address),
+            BoundSocket::Tcp(_, address) => Address::Tcp(*address),
+            BoundSocket::Unix(taken) => Address::Unix(taken.path().to_owned()),
         }
     }
 
@@ -254,11 +254,11 @@ impl BoundListener {
     pub fn listen(self) -> Result<Listener, ListenError> {
         let way = self.way;
         let (listening, is_local) = match self.held {
-            Held::Tcp(socket, address) => {
-                let listener = socket.listen(BACKLOG_MAX).map_err(|error| refused(address, error))?;
+            BoundSocket::Tcp(socket, address) => {
+                let listener = socket.listen(BACKLOG_MAX).map_err(|error| to_listen_error(address, error))?;
                 (ListeningSocket::Tcp(listener), address.ip().to_canonical().is_loopback())
             }
-            Held::Unix(taken) => {
+            BoundSocket::Unix(taken) => {
                 let (listener, files) = taken.listen()?;
                 (ListeningSocket::Unix(listener, files), true)
             }
@@ -268,7 +268,7 @@ impl BoundListener {
     }
 }
 
-fn refused(address: SocketAddr, error: io::Error) -> ListenError {
+fn to_listen_error(address: SocketAddr, error: io::Error) -> ListenError {
     if error.kind() == io::ErrorKind::AddrInUse {
         return ListenError::Taken(address);
     }

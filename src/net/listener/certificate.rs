@@ -64,7 +64,7 @@ impl ClientCertificate {
     }
 
     /// Completes when it is invalid: expired, revoked, or of an unknown authority.
-    pub(super) async fn ended(&mut self) {
+    pub(super) async fn wait_for_invalidity(&mut self) {
         while self.is_good() {
             let ends = self.chain.iter().filter_map(ends_at).min().unwrap_or(u64::MAX);
             // It holds to the end of its last second.

@@ -17,8 +17,8 @@ use tokio::{
 
 use super::{
     ConnectionLimits, Peer,
+    activity::{FirstByteStream, RequestTracker, Vitals},
     certificate::ClientCertificate,
-    vitals::{FirstByteStream, RequestTracker, Vitals},
 };
 
 /// Number of idle checks within the idle limit.
@@ -34,7 +34,7 @@ pub(super) struct EndConditions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ConnectionEnd {
     /// Without any request.
     Silent,
     /// Idle, too old, or with an invalid client certificate.
@@ -69,45 +69,45 @@ pub(super) async fn serve<IO, S, B>(
         _ = &mut connection => return,
         end = end(&vitals, limits, ends) => end,
     };
-    if end == End::Silent {
+    if end == ConnectionEnd::Silent {
         return;
     }
     is_leaving.send_replace(true);
     connection.as_mut().graceful_shutdown();
     match end {
-        End::Server => drop(connection.await),
+        ConnectionEnd::Server => drop(connection.await),
         _ => drop(timeout(limits.grace, connection).await),
     }
 }
 
 /// Completes when the connection has to end.
-async fn end(vitals: &Vitals, limits: &ConnectionLimits, mut ends: EndConditions) -> End {
+async fn end(vitals: &Vitals, limits: &ConnectionLimits, mut ends: EndConditions) -> ConnectionEnd {
     let revoked = async {
         match &mut ends.certificate {
-            Some(certificate) => certificate.ended().await,
+            Some(certificate) => certificate.wait_for_invalidity().await,
             None => std::future::pending().await,
         }
     };
     let old = async {
         match limits.age {
-            Some(age) => sleep(shortened(age)).await,
+            Some(age) => sleep(shorten_randomly(age)).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         // The other end conditions wait for the server.
-        _ = ends.server.wait_for(|is_ending| *is_ending) => End::Server,
-        () = revoked => End::Due,
-        () = old => End::Due,
+        _ = ends.server.wait_for(|is_ending| *is_ending) => ConnectionEnd::Server,
+        () = revoked => ConnectionEnd::Due,
+        () = old => ConnectionEnd::Due,
         end = idle(vitals, limits) => end,
     }
 }
 
 /// Completes after the idle limit, up to a quarter of it late.
-async fn idle(vitals: &Vitals, limits: &ConnectionLimits) -> End {
+async fn idle(vitals: &Vitals, limits: &ConnectionLimits) -> ConnectionEnd {
     sleep(limits.handshake).await;
     if !vitals.has_spoken() {
-        return End::Silent;
+        return ConnectionEnd::Silent;
     }
     let (mut quiet, mut begun) = (0, 0);
     while quiet < LOOKS {
@@ -116,11 +116,11 @@ async fn idle(vitals: &Vitals, limits: &ConnectionLimits) -> End {
         quiet = if vitals.is_busy() || now != begun { 0 } else { quiet + 1 };
         begun = now;
     }
-    End::Due
+    ConnectionEnd::Due
 }
 
 /// Random between nine tenths of a time and all of it.
-fn shortened(time: Duration) -> Duration {
+fn shorten_randomly(time: Duration) -> Duration {
     // The last bits of a UUID are random.
     let share = (uuid::Uuid::now_v7().as_u128() & 0xffff) as f64 / f64::from(0x1_0000);
     time.mul_f64(1.0 - share / 10.0)

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_no_more_connections_than_files() {
+    fn connections_are_limited_by_open_files() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max open files            1024                 524288               files     \n";
         assert_eq!(open_files(limits), Some(1_024));

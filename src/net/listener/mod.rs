@@ -2,16 +2,16 @@
 //! contents of requests: each carries its [`Peer`].
 
 mod accept;
+mod activity;
 mod address;
 mod certificate;
 mod connection;
+mod limiter;
 mod limits;
 mod peer;
-mod places;
 mod revocation;
 mod socket;
 mod tls;
-mod vitals;
 
 pub use accept::ListenerContext;
 pub use address::{Address, BoundListener, ListenError, Listener, Operations, TransportSettings};

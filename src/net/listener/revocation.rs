@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_list() {
+    fn truncated_revocation_list_is_rejected() {
         let list = ending(UTC_TIME, "300101000000Z");
         let whole = CertificateRevocationListDer::from_pem_slice(list.as_bytes()).expect("a list");
         for bytes in 0..whole.len() {

@@ -50,38 +50,41 @@ impl Drop for SocketFiles {
     }
 }
 
-fn refused(path: &Path, problem: impl Into<String>) -> ListenError {
+fn refuse_path(path: &Path, problem: impl Into<String>) -> ListenError {
     ListenError::Socket { path: path.to_owned(), problem: problem.into() }
 }
 
 /// The error with advice, if known.
-fn failed(path: &Path, doing: &str, error: &io::Error) -> ListenError {
+fn to_listen_error(path: &Path, doing: &str, error: &io::Error) -> ListenError {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => "; its folder has to exist",
         io::ErrorKind::PermissionDenied => "; callgate's user has to be allowed to",
         _ => "",
     };
-    refused(path, format!("cannot {doing}: {error}{remedy}"))
+    refuse_path(path, format!("cannot {doing}: {error}{remedy}"))
 }
 
 impl BoundPath {
     /// Binds `path`, replacing the socket of a dead server.
     pub(super) fn bind(path: &Path, access: &SocketPermissions) -> Result<Self, ListenError> {
         if SocketAddr::from_pathname(path).is_err() {
-            return Err(refused(path, "is empty, or longer than the path of a socket may be: choose a shorter one"));
+            return Err(refuse_path(
+                path,
+                "is empty, or longer than the path of a socket may be: choose a shorter one",
+            ));
         }
         let (uid, gid) = owner(path, access)?;
         let lock = PathBuf::from(format!("{}.lock", path.display()));
-        let held = locked(path, &lock)?;
+        let held = acquire_lock(path, &lock)?;
         // The lock is removed on any failure from here on; the socket only once it is ours.
         make_way(path).inspect_err(|_| drop(fs::remove_file(&lock)))?;
         let files = SocketFiles { path: path.to_owned(), lock, _held: held };
-        let socket = UnixSocket::new_stream().map_err(|error| failed(path, "be made", &error))?;
-        socket.bind(path).map_err(|error| failed(path, "be made", &error))?;
+        let socket = UnixSocket::new_stream().map_err(|error| to_listen_error(path, "be made", &error))?;
+        socket.bind(path).map_err(|error| to_listen_error(path, "be made", &error))?;
         fs::set_permissions(path, Permissions::from_mode(access.mode))
-            .map_err(|error| failed(path, "get its mode", &error))?;
+            .map_err(|error| to_listen_error(path, "get its mode", &error))?;
         if uid.or(gid).is_some() {
-            chown(path, uid, gid).map_err(|error| failed(path, "be given to --socket-owner", &error))?;
+            chown(path, uid, gid).map_err(|error| to_listen_error(path, "be given to --socket-owner", &error))?;
         }
         Ok(Self { socket, files })
     }
@@ -93,21 +96,22 @@ impl BoundPath {
     /// Starts listening.
     pub(super) fn listen(self) -> Result<(UnixListener, SocketFiles), ListenError> {
         let Self { socket, files } = self;
-        let listener = socket.listen(BACKLOG_MAX).map_err(|error| failed(&files.path, "be listened on", &error))?;
+        let listener =
+            socket.listen(BACKLOG_MAX).map_err(|error| to_listen_error(&files.path, "be listened on", &error))?;
         Ok((listener, files))
     }
 }
 
 /// Acquires the lock beside the socket.
-fn locked(path: &Path, lock: &Path) -> Result<File, ListenError> {
+fn acquire_lock(path: &Path, lock: &Path) -> Result<File, ListenError> {
     loop {
         let mut options = OpenOptions::new();
         let opened = options.create(true).truncate(false).write(true).mode(0o600).open(lock);
-        let file = opened.map_err(|error| failed(path, "be locked", &error))?;
+        let file = opened.map_err(|error| to_listen_error(path, "be locked", &error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(ListenError::SocketTaken(path.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(failed(path, "be locked", &error)),
+            Err(TryLockError::Error(error)) => return Err(to_listen_error(path, "be locked", &error)),
         }
         // Its owner may have ended in between, and have removed the file that is locked now.
         let is_there =
@@ -122,18 +126,18 @@ fn locked(path: &Path, lock: &Path) -> Result<File, ListenError> {
 fn make_way(path: &Path) -> Result<(), ListenError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(path, "be looked at", &error)),
+        Err(error) => return Err(to_listen_error(path, "be looked at", &error)),
         Ok(there) if !there.file_type().is_socket() => {
-            return Err(refused(path, "is there already, and no socket: remove it, or choose another path"));
+            return Err(refuse_path(path, "is there already, and no socket: remove it, or choose another path"));
         }
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
         Ok(_) => Err(ListenError::SocketTaken(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| failed(path, "be taken over from a dead server", &error))
+            fs::remove_file(path).map_err(|error| to_listen_error(path, "be taken over from a dead server", &error))
         }
-        Err(error) => Err(failed(path, "be tried", &error)),
+        Err(error) => Err(to_listen_error(path, "be tried", &error)),
     }
 }
 
@@ -148,7 +152,7 @@ fn owner(path: &Path, access: &SocketPermissions) -> Result<(Option<u32>, Option
         };
         let id = name.parse().ok().or_else(known);
         id.map(Some).ok_or_else(|| {
-            refused(path, format!("cannot be given to --socket-owner: {list} has no {name:?}; give its number"))
+            refuse_path(path, format!("cannot be given to --socket-owner: {list} has no {name:?}; give its number"))
         })
     };
     Ok((id(&access.user, "/etc/passwd")?, id(&access.group, "/etc/group")?))
@@ -160,7 +164,7 @@ mod tests {
 
     const OWN: SocketPermissions = SocketPermissions { mode: 0o600, user: None, group: None };
 
-    fn told(path: &Path, access: &SocketPermissions) -> String {
+    fn bind_error(path: &Path, access: &SocketPermissions) -> String {
         BoundPath::bind(path, access).expect_err("it cannot be taken").to_string()
     }
 
@@ -172,9 +176,9 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let theirs = format!("cannot listen on unix:{}: another process listens there", path.display());
         assert!(UnixStream::connect(&path).is_err(), "nobody listens yet");
-        assert!(told(&path, &OWN).starts_with(&theirs), "though it looks like a dead one");
+        assert!(bind_error(&path, &OWN).starts_with(&theirs), "though it looks like a dead one");
         let listening = taken.listen().unwrap();
-        assert!(told(&path, &OWN).starts_with(&theirs));
+        assert!(bind_error(&path, &OWN).starts_with(&theirs));
         UnixStream::connect(&path).unwrap();
         drop(listening);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing stays behind");
@@ -186,30 +190,30 @@ mod tests {
         let path = dir.path().join("s");
         // One of another program, which knows nothing of our lock.
         let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(told(&path, &OWN).contains("another process listens there"));
+        assert!(bind_error(&path, &OWN).contains("another process listens there"));
         UnixStream::connect(&path).unwrap();
         drop(other);
         let taken = BoundPath::bind(&path, &SocketPermissions { mode: 0o666, ..OWN }).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
         drop(taken);
         fs::write(&path, "precious").unwrap();
-        assert!(told(&path, &OWN).contains("no socket"));
+        assert!(bind_error(&path, &OWN).contains("no socket"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nor a lock");
     }
 
     #[tokio::test]
-    async fn what_cannot_be_a_socket_is_told_in_words() {
+    async fn invalid_socket_path_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         for (path, words) in [
             (dir.path().join("x".repeat(120)), "longer than the path of a socket may be"),
             (dir.path().join("none/s"), "its folder has to exist"),
         ] {
-            let told = told(&path, &OWN);
+            let told = bind_error(&path, &OWN);
             assert!(told.contains(words) && told.contains(&path.display().to_string()), "{told}");
         }
         let nobody = SocketPermissions { user: Some("no such user".into()), ..OWN };
-        assert!(told(&dir.path().join("s"), &nobody).contains("/etc/passwd has no \"no such user\""));
+        assert!(bind_error(&dir.path().join("s"), &nobody).contains("/etc/passwd has no \"no such user\""));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

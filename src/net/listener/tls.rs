@@ -73,7 +73,7 @@ pub struct Tls {
     files: TlsFiles,
     current: ArcSwap<Current>,
     /// State of the last check.
-    seen: Mutex<Seen>,
+    seen: Mutex<LoadedFiles>,
     /// Changes with client authorities and revocation lists, so that open connections are rechecked.
     authorities: watch::Sender<u64>,
 }
@@ -107,7 +107,7 @@ impl Texts {
     }
 }
 
-struct Seen {
+struct LoadedFiles {
     used: Texts,
     /// The last rejected contents or read error, logged once.
     refused: Option<(Option<Texts>, bool)>,
@@ -121,7 +121,12 @@ impl Tls {
     pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
         let used = read(&files)?;
         let current = ArcSwap::from_pointee(current(&files, &used)?);
-        Ok(Self { files, current, seen: Mutex::new(Seen { used, refused: None }), authorities: watch::channel(0).0 })
+        Ok(Self {
+            files,
+            current,
+            seen: Mutex::new(LoadedFiles { used, refused: None }),
+            authorities: watch::channel(0).0,
+        })
     }
 
     /// Reloads the files on change, until dropped. Unusable files are logged once, and the previous configuration
@@ -131,12 +136,12 @@ impl Tls {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            self.look();
+            self.check_files();
         }
     }
 
     /// Checks the files once.
-    fn look(&self) {
+    fn check_files(&self) {
         let mut seen = self.seen.lock();
         let (texts, tried) = match read(&self.files) {
             Ok(texts) if texts == seen.used => {
@@ -159,7 +164,7 @@ impl Tls {
                 if texts.of_clients() != seen.used.of_clients() {
                     self.authorities.send_modify(|changes| *changes += 1);
                 }
-                *seen = Seen { used: texts, refused: None };
+                *seen = LoadedFiles { used: texts, refused: None };
                 let certificate = self.files.certificate.display();
                 tracing::info!(%certificate, "the files of TLS have changed; new connections are made by them");
             }

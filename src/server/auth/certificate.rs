@@ -14,13 +14,13 @@ pub struct CertificateRule {
 
 /// Maps a certificate to an identity, by the first line of the mapping that matches one of its names.
 #[must_use]
-pub fn mapped(rules: &[CertificateRule], dns: &[String], uris: &[String]) -> Option<(MappedIdentity, String)> {
+pub fn map_certificate(rules: &[CertificateRule], dns: &[String], uris: &[String]) -> Option<(MappedIdentity, String)> {
     let dns = dns.iter().map(|name| format!("dns:{}", name.to_ascii_lowercase()));
     let names: Vec<String> = dns.chain(uris.iter().map(|uri| format!("uri:{uri}"))).collect();
     rules.iter().find_map(|rule| {
         let name = names.iter().find(|name| rule.san.matches(name))?;
         let bare = name.split_once(':').map_or(name.as_str(), |(_, bare)| bare);
-        Some((rule.is.clone().or_named(bare), name.clone()))
+        Some((rule.is.clone().with_default_name(bare), name.clone()))
     })
 }
 
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn the_first_line_that_knows_a_name_says_who_it_is() {
         let rules = [rule("uri:spiffe://fleet/agent/*", ""), rule("dns:*.fleet", "fleet"), rule("dns:a.fleet", "a")];
-        let who = |dns: &[String], uris: &[String]| mapped(&rules, dns, uris).map(|(is, by)| (is.name, by));
+        let who = |dns: &[String], uris: &[String]| map_certificate(&rules, dns, uris).map(|(is, by)| (is.name, by));
         let (uri, dns) = (["spiffe://fleet/agent/7".to_owned()], ["A.Fleet".to_owned()]);
         let by_uri = Some(("spiffe://fleet/agent/7".to_owned(), "uri:spiffe://fleet/agent/7".to_owned()));
         assert_eq!(who(&dns, &uri), by_uri);
@@ -49,7 +49,7 @@ mod tests {
         let rules = [rule("uri:spiffe://fleet/*", "")];
         for (dns, uri) in [(None, None), (Some("spiffe://fleet/x"), None), (None, Some("spiffe://fleet2/x"))] {
             let [dns, uris] = [dns, uri].map(|name| name.map(str::to_owned).into_iter().collect::<Vec<_>>());
-            assert_eq!(mapped(&rules, &dns, &uris).map(|(_, by)| by), None, "{dns:?} {uris:?}");
+            assert_eq!(map_certificate(&rules, &dns, &uris).map(|(_, by)| by), None, "{dns:?} {uris:?}");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Auth {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Form {
+struct IdentityFile {
     #[serde(default)]
     certificates: Vec<CertificateForm>,
     #[serde(default)]
@@ -110,7 +110,7 @@ pub(super) struct WhoForm {
 impl WhoForm {
     pub(super) fn read(self, path: &str) -> Result<MappedIdentity, Invalid> {
         let tenant = self.tenant.unwrap_or_else(|| "default".to_owned());
-        who(path, tenant, self.name, &self.roles, self.groups, self.agents.as_deref(), self.any_session)
+        mapped_identity(path, tenant, self.name, &self.roles, self.groups, self.agents.as_deref(), self.any_session)
     }
 }
 
@@ -118,7 +118,7 @@ impl WhoForm {
 ///
 /// # Errors
 /// [`Invalid`] with the path of the fault.
-pub fn who(
+pub fn mapped_identity(
     path: &str,
     tenant: String,
     name: String,
@@ -158,7 +158,8 @@ pub fn who(
 /// # Errors
 /// [`Invalid`] for the first fault, with its path or line.
 pub fn read(text: &str) -> Result<Auth, Invalid> {
-    let form: Form = serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
+    let form: IdentityFile =
+        serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
     if form.certificates.len() > RULES_MAX {
         return Err(Invalid::new("certificates", format!("has more than {RULES_MAX} lines")));
     }
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn error_has_its_position() {
         for (text, field, problem) in [
             (
                 "certificates: [{san: 'uri:*', as: {roles: [root]}}]",

@@ -152,7 +152,7 @@ pub fn issuer(issuers: &[Issuer], token: &str) -> Option<usize> {
 
 /// Text of a token's claim of this name, if it is one. The signature is not verified.
 #[must_use]
-pub fn claimed(token: &str, name: &str) -> Option<String> {
+pub fn read_claim(token: &str, name: &str) -> Option<String> {
     let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
     claims.get(name)?.as_str().map(str::to_owned)
 }
@@ -207,7 +207,7 @@ pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Resu
     let fits = |rule: &&ClaimRule| rule.claims.iter().all(|(path, wanted)| claims_at(&claims, path, wanted));
     let rule = issuer.rules.iter().find(fits).ok_or("no line of the mapping fits the JWT's claims")?;
     let until = Timestamp::from_millis(until.saturating_mul(1_000));
-    Ok(VerifiedToken { is: rule.is.clone().or_named(subject), subject: subject.to_owned(), until })
+    Ok(VerifiedToken { is: rule.is.clone().with_default_name(subject), subject: subject.to_owned(), until })
 }
 
 /// A time of RFC 7519, in whole seconds.

@@ -103,18 +103,18 @@ fn base62(bytes: &[u8], digits: usize) -> String {
 mod tests {
     use super::*;
 
-    fn minted(byte: u8) -> NewToken {
+    fn mint_token(byte: u8) -> NewToken {
         mint(&[Role::Agent, Role::Approver], &[byte; RANDOM_BYTES])
     }
 
     #[test]
     fn a_token_names_what_it_is_and_is_read_back() {
-        let token = minted(0xff);
+        let token = mint_token(0xff);
         assert!(token.text.starts_with("cg_approver_") && token.text.len() <= CHARS_MAX, "{}", token.text);
         let shown = read(&token.text).expect("a token");
         assert_eq!((shown.id, shown.digest), (&*token.id, token.digest));
         assert!(!format!("{token:?}").contains(&token.text), "it is shown once, and not by a log");
-        assert_ne!(minted(0).digest, token.digest);
+        assert_ne!(mint_token(0).digest, token.digest);
         assert_eq!(mint(&[], &[1; RANDOM_BYTES]).text.split('_').nth(1), Some("agent"));
     }
 
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_letter_that_is_wrong_or_gone_makes_it_no_token() {
-        let text = minted(7).text;
+        let text = mint_token(7).text;
         for at in 0..text.len() {
             let mut wrong = text.clone().into_bytes();
             wrong[at] = if wrong[at] == b'x' { b'y' } else { b'x' };
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn digests_are_compared_as_a_whole() {
-        let (one, other) = (minted(1).digest, minted(2).digest);
+        let (one, other) = (mint_token(1).digest, mint_token(2).digest);
         assert!(is_same(&one, &one) && !is_same(&one, &other));
     }
 }

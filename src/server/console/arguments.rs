@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-use super::filters::{grouped, shown};
+use super::filters::{escape_text, group_thousands};
 use callgate_core::domain::json::{self, Json};
 
 /// Characters of a value that are shown without being unfolded.
@@ -21,14 +21,14 @@ pub(super) fn tree(text: &str) -> (String, bool) {
     let mut html = String::new();
     if text.len() > SHOWN_BYTES {
         let beginning = beginning(text, SHOWN_BYTES);
-        let _ = write!(html, "<pre>{}</pre>", shown(beginning));
+        let _ = write!(html, "<pre>{}</pre>", escape_text(beginning));
         return (html, false);
     }
     match json::parse(text) {
         Ok(Json::Object(members)) if members.is_empty() => html.push_str("<p>No arguments.</p>"),
         Ok(read) => value(&mut html, &read),
         Err(_) => {
-            let _ = write!(html, "<pre>{}</pre>", shown(text));
+            let _ = write!(html, "<pre>{}</pre>", escape_text(text));
         }
     }
     (html, true)
@@ -42,7 +42,7 @@ fn beginning(text: &str, bytes: usize) -> &str {
 fn value(html: &mut String, json: &Json) {
     match json {
         Json::Object(members) if !members.is_empty() => {
-            let members: Vec<_> = members.iter().map(|(key, value)| (shown(key), value)).collect();
+            let members: Vec<_> = members.iter().map(|(key, value)| (escape_text(key), value)).collect();
             list(html, &members);
         }
         Json::Array(entries) if !entries.is_empty() => {
@@ -57,7 +57,7 @@ fn value(html: &mut String, json: &Json) {
 fn list(html: &mut String, members: &[(String, &Json)]) {
     let folded = members.len() > MEMBERS;
     if folded {
-        let _ = write!(html, "<details><summary>{} entries</summary>", grouped(members.len() as u64));
+        let _ = write!(html, "<details><summary>{} entries</summary>", group_thousands(members.len() as u64));
     }
     html.push_str("<ul class=\"tree\">");
     for (key, one) in members {
@@ -75,30 +75,30 @@ fn leaf(html: &mut String, text: &str, in_lines: bool) {
     let count = text.chars().count();
     if count > SHORT {
         let first: String = text.chars().take(80).collect();
-        let count = grouped(count as u64);
+        let count = group_thousands(count as u64);
         let _ = write!(
             html,
             "<details><summary><code>{}…</code> <span class=\"muted\">{count} characters</span></summary>\
              <pre>{}</pre></details>",
-            shown(&first),
-            shown(text)
+            escape_text(&first),
+            escape_text(text)
         );
     } else if in_lines {
-        let _ = write!(html, "<pre>{}</pre>", shown(text));
+        let _ = write!(html, "<pre>{}</pre>", escape_text(text));
     } else {
-        let _ = write!(html, "<code>{}</code>", shown(text));
+        let _ = write!(html, "<code>{}</code>", escape_text(text));
     }
 }
 
 /// The beginning of arguments in one line, and how many characters are left out.
-pub(super) fn line(text: &str, max: usize) -> (String, usize) {
+pub(super) fn first_line(text: &str, max: usize) -> (String, usize) {
     let count = text.chars().count();
     (text.chars().take(max).collect(), count.saturating_sub(max))
 }
 
 /// One argument of two calls that is not the same in both.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Other {
+pub(super) struct ArgumentChange {
     /// Its path: `order.items[0]`.
     pub(super) path: String,
     /// Old and new value, as HTML with `del` and `ins`.
@@ -106,7 +106,7 @@ pub(super) struct Other {
 }
 
 /// Changed arguments, and the count of equal ones; none where either text cannot be read.
-pub(super) fn difference(was: &str, is: &str) -> Option<(Vec<Other>, usize)> {
+pub(super) fn difference(was: &str, is: &str) -> Option<(Vec<ArgumentChange>, usize)> {
     let flat = |text: &str| {
         let mut leaves = BTreeMap::new();
         if text.len() <= SHOWN_BYTES {
@@ -122,46 +122,48 @@ pub(super) fn difference(was: &str, is: &str) -> Option<(Vec<Other>, usize)> {
     for path in paths {
         let html = match (was.get(path), is.get(path)) {
             (Some(was), Some(is)) if was == is => continue,
-            (Some(was), Some(is)) => changed(was, is),
+            (Some(was), Some(is)) => diff_words(was, is),
             (was, is) => {
-                let gone = was.map(|was| format!("<del>{}</del>", shown(was)));
-                let new = is.map(|is| format!("<ins>{}</ins>", shown(is)));
+                let gone = was.map(|was| format!("<del>{}</del>", escape_text(was)));
+                let new = is.map(|is| format!("<ins>{}</ins>", escape_text(is)));
                 gone.or(new).unwrap_or_default()
             }
         };
         let path = if path.is_empty() { "(all)".to_owned() } else { path.clone() };
-        others.push(Other { path, html });
+        others.push(ArgumentChange { path, html });
     }
     let same = all - others.len();
     Some((others, same))
 }
 
 /// A text that is other: word by word where that is readable.
-fn changed(was: &str, is: &str) -> String {
+fn diff_words(was: &str, is: &str) -> String {
     let is_long = |text: &str| (60..WORDS).contains(&text.len());
     if !(is_long(was) && is_long(is)) {
-        return format!("<del>{}</del> <ins>{}</ins>", shown(was), shown(is));
+        return format!("<del>{}</del> <ins>{}</ins>", escape_text(was), escape_text(is));
     }
-    let (old, new) = (words(was), words(is));
+    let (old, new) = (split_words(was), split_words(is));
     let mut input = InternedInput::default();
     input.update_before(old.iter().copied());
     input.update_after(new.iter().copied());
     let (mut html, mut at) = (String::new(), 0);
     for hunk in Diff::compute(Algorithm::Myers, &input).hunks() {
         let (before, after) = (hunk.before.start as usize..hunk.before.end as usize, hunk.after);
-        html.extend(old[at..before.start].iter().map(|word| shown(word)));
-        html.extend(old[before.clone()].iter().map(|word| format!("<del>{}</del>", shown(word))));
+        html.extend(old[at..before.start].iter().map(|word| escape_text(word)));
+        html.extend(old[before.clone()].iter().map(|word| format!("<del>{}</del>", escape_text(word))));
         html.extend(
-            new[after.start as usize..after.end as usize].iter().map(|word| format!("<ins>{}</ins>", shown(word))),
+            new[after.start as usize..after.end as usize]
+                .iter()
+                .map(|word| format!("<ins>{}</ins>", escape_text(word))),
         );
         at = before.end;
     }
-    html.extend(old[at..].iter().map(|word| shown(word)));
+    html.extend(old[at..].iter().map(|word| escape_text(word)));
     html
 }
 
 /// Words and the white space between them.
-fn words(text: &str) -> Vec<&str> {
+fn split_words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_other_is_told_by_its_place() {
+    fn difference_is_shown_by_its_path() {
         let told = difference(r#"{"to":"a","n":1,"gone":true}"#, r#"{"to":"b","n":1,"new":[2]}"#);
         let (others, same) = told.expect("both are read");
         let others: Vec<_> = others.iter().map(|other| (other.path.as_str(), other.html.as_str())).collect();

@@ -12,7 +12,7 @@ use prost_types::Timestamp;
 use callgate_core::domain::visible::is_visible;
 
 /// A text as HTML in which every character is seen.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn escape_text(text: &str) -> String {
     let mut html = String::with_capacity(text.len() + text.len() / 8);
     for char in text.chars() {
         match char {
@@ -34,7 +34,7 @@ pub(super) fn shown(text: &str) -> String {
 /// `{{ text|visible }}`
 #[filter_fn]
 pub(super) fn visible(text: impl AsRef<str>, _: &dyn Values) -> askama::Result<Safe<String>> {
-    Ok(Safe(shown(text.as_ref())))
+    Ok(Safe(escape_text(text.as_ref())))
 }
 
 fn time(at: &Timestamp) -> Option<DateTime<chrono::Utc>> {
@@ -61,7 +61,7 @@ pub(super) fn visible_text(text: impl AsRef<str>, _: &dyn Values) -> askama::Res
 }
 
 /// A number with its thousands apart.
-pub(super) fn grouped(number: u64) -> String {
+pub(super) fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let parts: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
@@ -71,7 +71,7 @@ pub(super) fn grouped(number: u64) -> String {
 /// `{{ number|thousands }}`
 #[filter_fn]
 pub(super) fn thousands(number: &u64, _: &dyn Values) -> askama::Result<String> {
-    Ok(grouped(*number))
+    Ok(group_thousands(*number))
 }
 
 /// Micro-dollars as dollars: `$1.50`, `$0.0003`.
@@ -106,9 +106,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_model_writes_is_hidden_or_run() {
-        assert_eq!(shown("<b onload=\"x\">'&"), "&lt;b onload=&quot;x&quot;&gt;&#39;&amp;");
-        assert_eq!(shown("a\tb\nc — é 漢 🙂"), "a\tb\nc — é 漢 🙂");
+    fn text_of_a_model_is_neither_hidden_nor_run() {
+        assert_eq!(escape_text("<b onload=\"x\">'&"), "&lt;b onload=&quot;x&quot;&gt;&#39;&amp;");
+        assert_eq!(escape_text("a\tb\nc — é 漢 🙂"), "a\tb\nc — é 漢 🙂");
         let hidden = [
             '\0',
             '\r',
@@ -130,17 +130,17 @@ mod tests {
             '\u{10ffff}',
         ];
         for char in hidden {
-            let html = shown(&format!("a{char}b"));
+            let html = escape_text(&format!("a{char}b"));
             assert_eq!(html, format!("a<mark class=\"unseen\">U+{:04X}</mark>b", u32::from(char)));
         }
     }
 
     #[test]
     fn numbers_are_told_as_people_write_them() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(12_345_678), "12,345,678");
+        assert_eq!(group_thousands(0), "0");
+        assert_eq!(group_thousands(999), "999");
+        assert_eq!(group_thousands(1_000), "1,000");
+        assert_eq!(group_thousands(12_345_678), "12,345,678");
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Jobs {
             number: 0,
             cancel: Arc::clone(&cancel),
         };
-        self.put(job);
+        self.put_job(job);
         let (jobs, of) = (Arc::clone(self), id.clone());
         tokio::spawn(async move {
             let standing = tokio::select! {
@@ -95,7 +95,7 @@ impl Jobs {
         Ok(id)
     }
 
-    fn put(&self, job: BacktestJob) {
+    fn put_job(&self, job: BacktestJob) {
         let mut all = self.lock();
         let number = all.values().map(|job| job.number + 1).max().unwrap_or(0);
         let oldest = |of: &dyn Fn(&&BacktestJob) -> bool, max: usize, all: &BTreeMap<String, BacktestJob>| {
@@ -183,7 +183,7 @@ impl BacktestJob {
     }
 
     /// The tried policy, in words.
-    pub(super) fn tried(&self) -> String {
+    pub(super) fn describe_policy(&self) -> String {
         match &self.policy {
             Policy::Text(text) => format!("text of {} lines", text.lines().count()),
             Policy::Hash(hash) => format!("policy {}", hash.get(..16).unwrap_or(hash)),

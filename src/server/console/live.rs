@@ -36,7 +36,7 @@ pub(super) fn router() -> Router<Console> {
 type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
 
 #[derive(Deserialize)]
-struct Shown {
+struct LiveQuery {
     /// The session that the page shows; empty for none.
     #[serde(default)]
     session: String,
@@ -45,7 +45,7 @@ struct Shown {
 async fn events(
     State(console): State<Console>,
     visitor: Visitor,
-    Query(shown): Query<Shown>,
+    Query(shown): Query<LiveQuery>,
 ) -> Result<Sse<Events>, PageError> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();
@@ -84,8 +84,8 @@ async fn events(
     });
     // Where it cannot be looked, it goes on: the database may be away for a moment.
     let signed_out = looks.filter_map(|found| ready(matches!(found, Ok(None)).then_some(None)));
-    let events = stream::select(stream::select(ticks, signed_out), stream::select(approvals, session));
-    let events = events.take_while(|event| ready(event.is_some()));
+    let events = stream::select(stream::select(ticks, signed_out), stream::select(approvals, session))
+        .take_while(|event| ready(event.is_some()));
     let events: Events = Box::pin(events.filter_map(|event| ready(event.map(Ok))));
     Ok(Sse::new(events))
 }

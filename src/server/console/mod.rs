@@ -14,11 +14,11 @@ mod form;
 mod frame;
 mod headers;
 mod jobs;
+mod labels;
 mod live;
 mod pages;
 mod session;
 mod visitor;
-mod words;
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use super::visitor::Known;
+use super::visitor::ResolvedIdentity;
 use crate::gate::{Identities, NoAnswer};
 use callgate_core::domain::{
     audit::{AuditEvent, AuditOperation},
@@ -57,7 +57,7 @@ pub(super) enum SignInCredential {
 }
 
 /// A sign-in by an issuer in progress, as the browser keeps it.
-pub(super) struct Begun {
+pub(super) struct PendingSignIn {
     pub(super) secret: Secret,
     /// The issuer's.
     pub(super) place: usize,
@@ -82,7 +82,7 @@ impl Secret {
     }
 
     /// The one that a browser shows, if a server has made it.
-    pub(super) fn shown(headers: &HeaderMap, key: &[u8]) -> Option<Self> {
+    pub(super) fn from_headers(headers: &HeaderMap, key: &[u8]) -> Option<Self> {
         Self::read(cookie(headers, COOKIE)?, key)
     }
 
@@ -95,7 +95,7 @@ impl Secret {
     }
 
     fn id(&self) -> [u8; 32] {
-        self.derived(b"id")
+        self.derive_key(b"id")
     }
 
     /// CSRF token of this session's forms, so that no other site's form is taken for one of ours.
@@ -105,12 +105,12 @@ impl Secret {
 
     /// Is this the CSRF token of the session?
     pub(super) fn is_csrf(&self, given: &str) -> bool {
-        same(&self.csrf(), given)
+        is_equal_constant_time(&self.csrf(), given)
     }
 
     /// A text that only a holder of this secret can derive.
     pub(super) fn text(&self, label: &[u8]) -> String {
-        text(&self.derived(label))
+        text(&self.derive_key(label))
     }
 
     /// The cookie header of a sign-in in progress: secret, place of the issuer, start, and path to go on with. An
@@ -130,20 +130,20 @@ impl Secret {
     }
 
     /// Reads the sign-in in progress from its cookie.
-    pub(super) fn begun(headers: &HeaderMap, key: &[u8]) -> Option<Begun> {
+    pub(super) fn read_sign_in(headers: &HeaderMap, key: &[u8]) -> Option<PendingSignIn> {
         let [secret, place, at, next]: [&str; 4] =
             cookie(headers, SIGN_IN_COOKIE)?.split('.').collect::<Vec<_>>().try_into().ok()?;
         let next = String::from_utf8(BASE64.decode(next).ok()?).ok()?;
         let at = Timestamp::from_millis(at.parse().ok()?);
-        Some(Begun { secret: Self::read(secret, key)?, place: place.parse().ok()?, at, next })
+        Some(PendingSignIn { secret: Self::read(secret, key)?, place: place.parse().ok()?, at, next })
     }
 
-    fn derived(&self, label: &[u8]) -> [u8; 32] {
+    fn derive_key(&self, label: &[u8]) -> [u8; 32] {
         mac(&self.0[..], label)
     }
 
     fn cipher(&self) -> XChaCha20Poly1305 {
-        XChaCha20Poly1305::new((&self.derived(b"credential")).into())
+        XChaCha20Poly1305::new((&self.derive_key(b"credential")).into())
     }
 
     fn seal(&self, showed: &SignInCredential) -> Option<Vec<u8>> {
@@ -186,7 +186,7 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// Are they the same, compared in constant time?
-pub(super) fn same(own: &str, given: &str) -> bool {
+pub(super) fn is_equal_constant_time(own: &str, given: &str) -> bool {
     bool::from(own.as_bytes().ct_eq(given.as_bytes()))
 }
 
@@ -199,7 +199,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
 pub(super) async fn begin(
     identities: &Identities,
     showed: &SignInCredential,
-    known: &Known,
+    known: &ResolvedIdentity,
 ) -> Result<Secret, NoAnswer> {
     let secret = Secret::new(identities.store.console_key())?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be encrypted".to_owned()))?;
@@ -219,13 +219,13 @@ pub(super) async fn find(
     let (store, id) = (&identities.operators, secret.id());
     let found = store.console_session(&id, IDLE).await?;
     if is_active && found.as_ref().is_some_and(|found| found.is_quiet) {
-        store.console_session_seen(&id).await?;
+        store.touch_console_session(&id).await?;
     }
     Ok(found.and_then(|found| secret.open(&found.sealed)))
 }
 
 /// Signs them out, on every replica.
-pub(super) async fn end(identities: &Identities, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
+pub(super) async fn end(identities: &Identities, secret: &Secret, known: &ResolvedIdentity) -> Result<(), NoAnswer> {
     let (tenant, by) = known.actor();
     let event = AuditEvent::new(AuditOperation::SignedOut, by, CONSOLE);
     Ok(identities.store.end_console_session(&secret.id(), tenant, &event).await?)
@@ -237,14 +237,14 @@ mod tests {
 
     const KEY: &[u8] = b"of all servers";
 
-    fn kept(value: &HeaderValue) -> HeaderMap {
+    fn to_cookie_headers(value: &HeaderValue) -> HeaderMap {
         let text = value.to_str().unwrap();
         let (pair, _) = text.split_once(';').unwrap();
         HeaderMap::from_iter([(header::COOKIE, format!("other=1; {pair}; more=2").parse().unwrap())])
     }
 
     #[test]
-    fn what_was_shown_is_opened_by_the_secret_of_its_session_alone() {
+    fn cookie_is_opened_by_the_secret_of_its_session_alone() {
         let (one, other) = (Secret::new(KEY).unwrap(), Secret::new(KEY).unwrap());
         let showed = SignInCredential::Bearer("cg_admin_x".to_owned());
         let sealed = one.seal(&showed).unwrap();
@@ -265,18 +265,21 @@ mod tests {
         for word in ["; Path=/", "; Secure", "; HttpOnly", "; SameSite=Strict"] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        assert_eq!(Secret::shown(&kept(&cookie), KEY).unwrap().id(), secret.id());
+        assert_eq!(Secret::from_headers(&to_cookie_headers(&cookie), KEY).unwrap().id(), secret.id());
         assert!(!text.contains(&BASE64.encode(secret.id())), "what is stored is no way in");
         let gone = Secret::cookie(None).unwrap();
-        assert!(gone.to_str().unwrap().contains("Max-Age=0") && Secret::shown(&kept(&gone), KEY).is_none());
+        assert!(
+            gone.to_str().unwrap().contains("Max-Age=0")
+                && Secret::from_headers(&to_cookie_headers(&gone), KEY).is_none()
+        );
     }
 
     #[test]
     fn a_cookie_that_no_server_has_made_is_none() {
         let cookie = Secret::cookie(Some(&Secret::new(KEY).unwrap())).unwrap();
-        assert!(Secret::shown(&kept(&cookie), b"of others").is_none());
+        assert!(Secret::from_headers(&to_cookie_headers(&cookie), b"of others").is_none());
         let drawn = Secret(Zeroizing::new([7; SECRET_BYTES]));
-        assert!(Secret::shown(&kept(&Secret::cookie(Some(&drawn)).unwrap()), KEY).is_none());
+        assert!(Secret::from_headers(&to_cookie_headers(&Secret::cookie(Some(&drawn)).unwrap()), KEY).is_none());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) const LIVE: &str = "callgate-live";
 /// A signed-in user.
 pub(super) struct Visitor {
     /// Their identity, by their credential.
-    pub(super) known: Known,
+    pub(super) known: ResolvedIdentity,
     /// CSRF token of their forms.
     pub(super) csrf: String,
     /// The services with their credential, as a channel of generated clients.
@@ -61,19 +61,21 @@ impl BrowserCredential {
                 bearer.set_sensitive(true);
                 asked_by(Some(bearer))
             }
-            SignInCredential::Name(name) => asked_by(None).named(HeaderValue::from_str(name).map_err(|_| no_text())?),
+            SignInCredential::Name(name) => {
+                asked_by(None).with_name(HeaderValue::from_str(name).map_err(|_| no_text())?)
+            }
             SignInCredential::Certificate => asked_by(None),
         })
     }
 }
 
 /// Identity of a caller, as the server resolves it.
-pub(super) struct Known {
+pub(super) struct ResolvedIdentity {
     pub(super) caller: CallerIdentity,
     identity: Arc<Identity>,
 }
 
-impl Known {
+impl ResolvedIdentity {
     /// Asks the server for the caller's identity.
     pub(super) async fn by(calls: &Insider) -> Result<Self, PageError> {
         let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
@@ -101,7 +103,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, PageError> {
-        let Some(secret) = Secret::shown(&parts.headers, console.identities.store.console_key()) else {
+        let Some(secret) = Secret::from_headers(&parts.headers, console.identities.store.console_key()) else {
             return Ok(None);
         };
         // A stream that stays open, and reconnects by itself, is no activity of the user.
@@ -110,7 +112,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let shown = BrowserCredential::of(parts);
         // The name alone counts only while the server has no credentials, and the request names a host of its own.
         let calls = shown.calls(console, &showed)?;
-        match Known::by(&calls).await {
+        match ResolvedIdentity::by(&calls).await {
             Ok(known) => {
                 Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.store.now() }))
             }
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_led_elsewhere() {
+    fn redirect_to_another_site_is_refused() {
         for path in ["/", "/approvals", "/sessions/x?tool=a%2Fb", "/a//b"] {
             assert!(is_here(path), "{path}");
         }

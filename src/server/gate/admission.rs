@@ -216,10 +216,10 @@ impl Queue {
     }
 
     /// So many were answered. The limit goes halfway to the one by the rate, so that one odd window moves it little.
-    fn answered(&mut self, count: usize, clock: &Clock) {
+    fn count_answers(&mut self, count: usize, clock: &Clock) {
         self.working -= count;
         self.answered += count;
-        let took = clock.elapsed(self.since);
+        let took = clock.elapsed_since(self.since);
         if took < WINDOW {
             return;
         }
@@ -264,7 +264,7 @@ impl Admission {
             let mut queue = self.queue.lock();
             if queue.is_open() {
                 queue.working += weight;
-                self.metrics.entered(Duration::ZERO);
+                self.metrics.record_admission_wait(Duration::ZERO);
                 return Ok(AdmissionPermit { admission: Arc::clone(self), weight });
             }
             let tree = tree();
@@ -283,7 +283,7 @@ impl Admission {
         let waiting = QueuedRequest { admission: self, tree, number };
         match timeout(patience, turn).await {
             Ok(Ok(permit)) => {
-                self.metrics.entered(self.clock.elapsed(since));
+                self.metrics.record_admission_wait(self.clock.elapsed_since(since));
                 Ok(permit)
             }
             _ => {
@@ -307,7 +307,7 @@ impl Admission {
     /// Counts, and logs it now and then.
     fn shed(&self, queue: &mut Queue, wait: Duration) -> NoAnswer {
         self.metrics.turned_away();
-        if let Some(turned_away) = queue.shed.happened(&self.clock) {
+        if let Some(turned_away) = queue.shed.count_event(&self.clock) {
             let (at_work, waiting) = (queue.most, queue.waiting);
             tracing::warn!(turned_away, at_work, waiting, "requests are shed: too many to answer in time");
         }
@@ -318,7 +318,7 @@ impl Admission {
 impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         let mut queue = self.admission.queue.lock();
-        queue.answered(self.weight, &self.admission.clock);
+        queue.count_answers(self.weight, &self.admission.clock);
         let next: Vec<Waiter> = std::iter::from_fn(|| queue.next()).collect();
         drop(queue);
         for Waiter { weight, permit, .. } in next {

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use super::{Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer};
 use callgate_core::domain::{
     audit::Actor,
-    control::{Clears, Command, Control, ControlEvent, Operation, is_same_name},
+    control::{ClearanceTerms, Command, Control, ControlEvent, Operation, is_same_name},
     fingerprint::ArgsDigest,
     ids::{CallId, SessionId, TenantId, ToolName},
     inbox::{ApprovalQuery, Question, QuestionState, Resolution},
@@ -44,7 +44,7 @@ pub struct ApproverReply {
     /// Reason, as text.
     pub reason: Option<String>,
     /// Further calls that an approval lets through.
-    pub clears: Option<Clears>,
+    pub clears: Option<ClearanceTerms>,
     /// The approved arguments, where not those of the call.
     pub edited: Option<ChosenArguments>,
 }
@@ -55,7 +55,7 @@ impl Decisions {
         // Ends watches and waits here when the tenant was suspended meanwhile.
         self.server.admits(tenant)?;
         let mut known = self.open.0.lock().await;
-        known.retain(|_, (looked, _)| self.server.clock.elapsed(*looked) < LOOK_EVERY);
+        known.retain(|_, (looked, _)| self.server.clock.elapsed_since(*looked) < LOOK_EVERY);
         if let Some((_, open)) = known.get(&tenant).filter(|(looked, _)| since.is_none_or(|since| since <= *looked)) {
             return Ok(Arc::clone(open));
         }
@@ -85,7 +85,7 @@ impl Approvals {
 
     /// The active policy's risk level of a request's tool, and the first tier that names it.
     #[must_use]
-    pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<RiskLevel>, Option<String>) {
+    pub fn declared_risk(&self, tenant: TenantId, question: &Question) -> (Option<RiskLevel>, Option<String>) {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };
         let policy = self.server.policy(tenant);
         (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
@@ -94,7 +94,7 @@ impl Approvals {
     /// Risk of an approval by the active policy, with its reasons.
     #[must_use]
     pub fn risk(&self, tenant: TenantId, question: &Question) -> (RiskLevel, Vec<&'static str>) {
-        risk::of(question, self.declared(tenant, question).0, &self.route(tenant, question))
+        risk::of(question, self.declared_risk(tenant, question).0, &self.route(tenant, question))
     }
 
     /// One approval request; none for an unknown id.
@@ -141,7 +141,7 @@ impl Approvals {
     ///
     /// # Errors
     /// [`NoAnswer`] when it is not known whether that was stored.
-    pub async fn host_approved(
+    pub async fn approve_for_host(
         &self,
         tenant: TenantId,
         session: SessionId,
@@ -203,7 +203,7 @@ impl Approvals {
                 question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
             }
             Ok(done) => {
-                self.server.metrics.answered(state, done.at.since_ms(question.asked_at));
+                self.server.metrics.record_approval(state, done.at.since_ms(question.asked_at));
                 let edited = done.edit().map(|edit| edit.edited.clone());
                 let edited_until = done.edit().map(|edit| edit.until);
                 let (by, at, clears) = (by.name, done.at, done.clears());

@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     NoAnswer, Policies,
     fair_semaphore::{FairPermit, FairSemaphore, FairSlot},
-    policies::{compiled, compiled_stored},
+    policies::{compile_policy, compile_stored_policy},
     policy_check::{PolicyProblem, problems},
     privacy::patiently,
 };
@@ -31,7 +31,7 @@ use callgate_core::{
         time::Timestamp,
     },
     offline::{
-        backtest::{Backtest, Changes, answered},
+        backtest::{Backtest, Changes, apply_approval},
         trace::{RecordedResult, TraceRow},
     },
     policy::{self, Policy},
@@ -188,14 +188,14 @@ impl Trial {
         BacktestOutcome { changes: self.backtest.changes, decisions: self.backtest.decisions, ..self.done }
     }
 
-    const fn seen(&self) -> u64 {
+    const fn calls_seen(&self) -> u64 {
         self.done.calls + self.done.unreadable
     }
 
     /// Judges some calls. Those that were reported and not asked for may make more of them than were counted.
     fn judge(mut self, calls: Vec<StoredCall>) -> Self {
         for call in calls {
-            if self.seen() >= self.max {
+            if self.calls_seen() >= self.max {
                 self.done.is_more = true;
                 break;
             }
@@ -208,7 +208,7 @@ impl Trial {
             self.done.calls += 1;
             if let Some(decided) = decided {
                 self.done.judged_before += 1;
-                self.done.otherwise += u64::from(answered(&row, decided) != before);
+                self.done.otherwise += u64::from(apply_approval(&row, decided) != before);
             }
             if let Some(at) = row.at {
                 let (first, last) = self.done.times.unwrap_or((at, at));
@@ -242,13 +242,13 @@ impl Policies {
     ///
     /// # Errors
     /// The problems of a text.
-    pub async fn compared(
+    pub async fn compile_pair(
         &self,
         tenant: TenantId,
         text: &str,
         against: Option<&str>,
     ) -> Result<PolicyPair, Vec<PolicyProblem>> {
-        let tried = compiled(text).await.map_err(problems)?;
+        let tried = compile_policy(text).await.map_err(problems)?;
         let hash = policy::hash(text);
         Ok(match against {
             None => PolicyPair {
@@ -258,7 +258,7 @@ impl Policies {
                 against_hash: String::new(),
             },
             Some(old) => {
-                let against = compiled_stored(old).await.map_err(problems)?;
+                let against = compile_stored_policy(old).await.map_err(problems)?;
                 PolicyPair { tried, against, hash, against_hash: policy::hash(old) }
             }
         })
@@ -303,7 +303,7 @@ impl Policies {
         let total = trees.iter().map(|tree| tree.calls).sum();
         let mut trial = Trial::new(compared, wanted.calls_max.into(), is_more, slot);
         let tell = |trial: &Trial| {
-            let judged = trial.seen();
+            let judged = trial.calls_seen();
             // A reader that has not taken the last ones needs no other.
             let _ = told.try_send(BacktestTold::Progress { judged, total: judged.max(total) });
         };
@@ -318,19 +318,19 @@ impl Policies {
                 let (calls, is_more) = patiently(|| self.operators.tried_calls(tenant, &root, after, part)).await?;
                 let Some(behind) = calls.last().map(|call| call.seq) else { break };
                 after = behind;
-                trial = judged(trial, calls).await?;
-                if self.server.clock.elapsed(last) >= TOLD_EVERY {
+                trial = judge_calls(trial, calls).await?;
+                if self.server.clock.elapsed_since(last) >= TOLD_EVERY {
                     tell(&trial);
                     last = self.server.clock.tick();
                 }
-                sleep(self.server.clock.elapsed(began).min(PAUSE_MAX)).await;
+                sleep(self.server.clock.elapsed_since(began).min(PAUSE_MAX)).await;
                 self.let_agents_go_first().await;
                 if !is_more {
                     break;
                 }
             }
             trial.close(&root);
-            if trial.seen() >= trial.max {
+            if trial.calls_seen() >= trial.max {
                 break;
             }
         }
@@ -349,7 +349,7 @@ impl Policies {
 }
 
 /// Judges beside the threads that answer agents.
-async fn judged(trial: Trial, calls: Vec<StoredCall>) -> Result<Trial, NoAnswer> {
+async fn judge_calls(trial: Trial, calls: Vec<StoredCall>) -> Result<Trial, NoAnswer> {
     let judged = spawn_blocking(move || trial.judge(calls)).await;
     judged.map_err(|died| NoAnswer::Fault(format!("a policy could not be tried: {died}")))
 }

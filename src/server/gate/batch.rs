@@ -106,7 +106,7 @@ pub(super) fn evidence(tree: &CallTree, proposal: &Proposal) -> Vec<(Fingerprint
 /// The answers for reads that the policy lets run while the store is away; none when one of the calls is no such read,
 /// or when a rule objects. The past is unknown then: the rules see a call tree without one, and the halts in this
 /// replica's memory.
-pub(super) fn unrecorded(
+pub(super) fn answer_unrecorded(
     policy: &Policy,
     proposals: &[Proposal],
     halts: &Arc<[Halt]>,

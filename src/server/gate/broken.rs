@@ -6,7 +6,7 @@ use callgate_core::domain::{
 use callgate_store::is_broken;
 
 /// No call is known again.
-pub(super) fn proposed(mut proposals: Vec<Proposal>) -> Vec<Proposal> {
+pub(super) fn forget_known_calls(mut proposals: Vec<Proposal>) -> Vec<Proposal> {
     if is_broken("doubled") {
         for proposal in &mut proposals {
             let request = &proposal.request;
@@ -18,7 +18,7 @@ pub(super) fn proposed(mut proposals: Vec<Proposal>) -> Vec<Proposal> {
 }
 
 /// A permit that is asked for again is a denial.
-pub(super) fn answered(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+pub(super) fn deny_repeated_permits(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     if is_broken("answers") {
         for verdict in verdicts.iter_mut().filter(|verdict| verdict.replayed && verdict.permit.is_some()) {
             verdict.permit = None;

@@ -2,7 +2,7 @@
 
 use super::{
     CommandError, Decisions,
-    decide::{DecisionOutcome, Subject, TreeAccess, UnknownSession, nothing},
+    decide::{DecisionOutcome, Subject, TreeAccess, UnknownSession, read_nothing},
 };
 use callgate_core::{
     domain::{
@@ -19,7 +19,7 @@ impl Decisions {
     /// # Errors
     /// [`CommandError`]: nothing was done.
     pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<ControlEvent, CommandError> {
-        self.controlled(tenant, command, true).await
+        self.run_command(tenant, command, true).await
     }
 
     /// Rejects a command that [`Decisions::control`] would reject now; nothing is done.
@@ -27,10 +27,10 @@ impl Decisions {
     /// # Errors
     /// [`CommandError`].
     pub async fn may_control(&self, tenant: TenantId, command: &Command) -> Result<(), CommandError> {
-        self.controlled(tenant, command, false).await.map(drop)
+        self.run_command(tenant, command, false).await.map(drop)
     }
 
-    async fn controlled(
+    async fn run_command(
         &self,
         tenant: TenantId,
         command: &Command,
@@ -50,7 +50,7 @@ impl Decisions {
         let access = if stores { TreeAccess::Append } else { TreeAccess::Read };
         let subject = Subject { access, tenant, session: &command.session, unheard, calls: &[] };
         let controlled =
-            self.decide(subject, nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {
+            self.decide(subject, read_nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {
                 Err(rejection) => DecisionOutcome::Rejected(rejection),
                 Ok(controlled) if !stores => DecisionOutcome::Unchanged(controlled),
                 Ok(controlled) => DecisionOutcome::Append(controlled.clone(), vec![controlled.into()]),

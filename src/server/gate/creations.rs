@@ -33,7 +33,7 @@ impl Default for Creations {
 
 impl Creations {
     /// Remembers the creation of a stored report.
-    pub(super) fn recorded(&self, tenant: TenantId, recorded: &RecordResult) {
+    pub(super) fn remember_creation(&self, tenant: TenantId, recorded: &RecordResult) {
         let Some((key, creation)) = &recorded.creation else { return };
         self.0.lock().put((tenant, key.clone()), Creation { name: None, ..creation.clone() });
     }

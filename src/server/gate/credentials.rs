@@ -117,12 +117,12 @@ pub(super) struct Mapping {
 #[derive(Debug)]
 struct CachedCredential {
     token: StoredToken,
-    seen: Mutex<Seen>,
+    seen: Mutex<TokenUse>,
 }
 
 /// Last read and last use of a token, and its last caller: most callers keep their address.
 #[derive(Debug)]
-struct Seen {
+struct TokenUse {
     read: Tick,
     used: Tick,
     is_noted: bool,
@@ -140,7 +140,7 @@ impl Credentials {
 
     /// True for an id that was read a moment ago and is unknown.
     fn is_missing(&self, clock: &Clock, id: &str) -> bool {
-        self.missing.lock().get(id).is_some_and(|looked| clock.elapsed(*looked) < MISSING)
+        self.missing.lock().get(id).is_some_and(|looked| clock.elapsed_since(*looked) < MISSING)
     }
 
     pub(super) fn made_one(&self) {
@@ -205,8 +205,8 @@ impl Identities {
     }
 
     /// Notes that a credential from there did not hold.
-    pub fn refused(&self, from: Option<IpAddr>) {
-        self.credentials.failures.failed(&self.server.clock, from);
+    pub fn count_rejection(&self, from: Option<IpAddr>) {
+        self.credentials.failures.count_failure(&self.server.clock, from);
     }
 
     /// Counts a new sign-in by an issuer from this address: the caller is unknown, and the issuer is asked.
@@ -215,7 +215,7 @@ impl Identities {
     /// [`CredentialRejection::TooMany`].
     pub fn may_sign_in(&self, from: Option<IpAddr>) -> Result<(), CredentialRejection> {
         let wait = self.credentials.failures.wait(&self.server.clock, from);
-        self.refused(from);
+        self.count_rejection(from);
         wait.map_or(Ok(()), |wait| Err(CredentialRejection::TooMany(wait)))
     }
 
@@ -229,11 +229,14 @@ impl Identities {
                 Err(CredentialRejection::Unknown("credentials are needed by now"))
             }
             CredentialId::Token(id) => {
-                if self.held(id).is_none() {
+                if self.find_cached_token(id).is_none() {
                     self.read_tokens(Some(id)).await.map_err(|_| CredentialRejection::Unchecked)?;
                 }
-                let known = self.held(id).ok_or(CredentialRejection::Unknown(NO_SUCH))?;
-                known.token.refused(self.store.now()).map_or(Ok(()), |why| Err(CredentialRejection::Unknown(why)))
+                let known = self.find_cached_token(id).ok_or(CredentialRejection::Unknown(NO_SUCH))?;
+                known
+                    .token
+                    .rejection_reason(self.store.now())
+                    .map_or(Ok(()), |why| Err(CredentialRejection::Unknown(why)))
             }
             CredentialId::Jwt(_) if identity.until.is_none_or(|until| until <= self.store.now()) => {
                 Err(CredentialRejection::Unknown("the JWT has expired"))
@@ -251,11 +254,11 @@ impl Identities {
     ) -> Result<Arc<Identity>, CredentialRejection> {
         let mapping = self.credentials.mapping().ok_or(CredentialRejection::Unknown("no certificate is mapped"))?;
         let Mapping { auth, tenants } = &*mapping;
-        let (is, by) = certificate::mapped(&auth.certificates, dns, uris)
+        let (is, by) = certificate::map_certificate(&auth.certificates, dns, uris)
             .ok_or(CredentialRejection::Unknown("no name in the certificate is mapped"))?;
         let tenant =
             tenants.get(&is.tenant).ok_or(CredentialRejection::Unknown("the certificate's tenant does not exist"))?;
-        Ok(Arc::new(is.identity(*tenant, CredentialId::Certificate(by), told(from))))
+        Ok(Arc::new(is.identity(*tenant, CredentialId::Certificate(by), log_rejection(from))))
     }
 
     fn by_token(&self, text: &str, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, CredentialRejection>> {
@@ -264,11 +267,11 @@ impl Identities {
             None if jwt::is_one(text) => return Some(self.by_jwt(text, from)),
             None => return Some(Err(CredentialRejection::Unknown("no token of callgate's was shown"))),
         };
-        let known = self.held(shown.id)?;
+        let known = self.find_cached_token(shown.id)?;
         if !token::is_same(&known.token.digest, &shown.digest) {
             return Some(Err(CredentialRejection::Unknown("the token's secret is wrong")));
         }
-        if let Some(why) = known.token.refused(self.store.now()) {
+        if let Some(why) = known.token.rejection_reason(self.store.now()) {
             return Some(Err(CredentialRejection::Unknown(why)));
         }
         let mut seen = known.seen.lock();
@@ -278,18 +281,18 @@ impl Identities {
         {
             return Some(Ok(Arc::clone(identity)));
         }
-        let identity = Arc::new(known.token.identity(told(from)));
+        let identity = Arc::new(known.token.identity(log_rejection(from)));
         seen.last = Some((from, Arc::clone(&identity)));
         drop(seen);
         Some(Ok(identity))
     }
 
     /// A token that was read a moment ago, and is in use.
-    fn held(&self, id: &str) -> Option<Arc<CachedCredential>> {
+    fn find_cached_token(&self, id: &str) -> Option<Arc<CachedCredential>> {
         let known = self.credentials.get(id)?;
         let mut seen = known.seen.lock();
         seen.used = self.server.clock.tick();
-        let is_fresh = self.server.clock.elapsed(seen.read) < HOLDS;
+        let is_fresh = self.server.clock.elapsed_since(seen.read) < HOLDS;
         drop(seen);
         is_fresh.then_some(known)
     }
@@ -312,7 +315,7 @@ impl Identities {
     /// [`NoAnswer`]: nothing has changed.
     pub async fn map(&self, auth: Auth) -> Result<(), NoAnswer> {
         let names: Vec<String> = auth.tenants().into_iter().map(str::to_owned).collect();
-        let tenants = self.store.tenants_named(&names).await?;
+        let tenants = self.store.find_tenants(&names).await?;
         *self.credentials.mapping.write() = Some(Arc::new(Mapping { auth, tenants }));
         Ok(())
     }
@@ -321,7 +324,7 @@ impl Identities {
         let started = self.server.clock.tick();
         let mut ids: Vec<String> = {
             let mut known = self.credentials.tokens.write();
-            known.retain(|_, known| self.server.clock.elapsed(known.seen.lock().used) < UNUSED);
+            known.retain(|_, known| self.server.clock.elapsed_since(known.seen.lock().used) < UNUSED);
             known.keys().cloned().collect()
         };
         // One that is cached and too old is read like any other, and once.
@@ -335,7 +338,7 @@ impl Identities {
                 (None, _) => drop(known.remove(&id)),
                 (Some(token), Some(before)) if is_as_before(&token, &before.token) => before.seen.lock().read = started,
                 (Some(token), _) => {
-                    let seen = Mutex::new(Seen { read: started, used: started, is_noted: true, last: None });
+                    let seen = Mutex::new(TokenUse { read: started, used: started, is_noted: true, last: None });
                     known.insert(id, Arc::new(CachedCredential { token, seen }));
                 }
             }
@@ -350,7 +353,7 @@ impl Identities {
     async fn note_use(&self) -> Result<(), NoAnswer> {
         {
             let mut noted = self.credentials.noted.lock();
-            if noted.is_some_and(|noted| self.server.clock.elapsed(noted) < NOTE_EVERY) {
+            if noted.is_some_and(|noted| self.server.clock.elapsed_since(noted) < NOTE_EVERY) {
                 return Ok(());
             }
             *noted = Some(self.server.clock.tick());
@@ -360,7 +363,7 @@ impl Identities {
             let is_new = |known: &CachedCredential| !std::mem::replace(&mut known.seen.lock().is_noted, true);
             known.iter().filter(|(_, known)| is_new(known)).map(|(id, _)| id.clone()).collect()
         };
-        if used.is_empty() { Ok(()) } else { Ok(self.store.tokens_used(&used).await?) }
+        if used.is_empty() { Ok(()) } else { Ok(self.store.touch_tokens(&used).await?) }
     }
 }
 
@@ -369,6 +372,6 @@ fn is_as_before(token: &StoredToken, before: &StoredToken) -> bool {
     StoredToken { used_at: before.used_at, ..token.clone() } == *before
 }
 
-fn told(from: Option<IpAddr>) -> Option<String> {
+fn log_rejection(from: Option<IpAddr>) -> Option<String> {
     from.map(|from| from.to_canonical().to_string())
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::{Decisions, GateError, NoAnswer, SessionError};
 use crate::telemetry::{
     self,
-    database::{commit_span, joined, trace_id},
+    database::{commit_span, link_batch, trace_id},
 };
 use callgate_core::{
     domain::{
@@ -25,7 +25,7 @@ use callgate_core::{
     },
     engine,
 };
-use callgate_store::{Lost, Pending, QueueSlot, Slot};
+use callgate_store::{ConflictCause, Pending, QueueSlot, Slot};
 
 /// Attempts after conflicts before the caller has to retry.
 pub(super) const TRIES_MAX: u32 = 10;
@@ -119,7 +119,7 @@ impl Decisions {
                 Box::pin(self.begin_as_theirs(tenant, slot.root())).await?;
             }
             let forgotten = match self.server.slots.has_missed() {
-                true => Box::pin(self.forgotten(&subject, &slot)).await?,
+                true => Box::pin(self.recall_forgotten(&subject, &slot)).await?,
                 false => Vec::new(),
             };
             let basis = read(Arc::clone(&slot)).await?;
@@ -134,7 +134,7 @@ impl Decisions {
                 forgotten.iter().for_each(|events| tree.recall(subject.session, events));
                 attempt(tree, decide(tree, basis, now), (queue, trace), &slot)
             });
-            if let Some(held) = self.settled(&subject, Arc::clone(&slot), attempt).await? {
+            if let Some(held) = self.settle_attempt(&subject, Arc::clone(&slot), attempt).await? {
                 if !is_known && held.is_new {
                     self.server.slots.set_root(tenant, subject.session, held.slot.root());
                 }
@@ -143,13 +143,13 @@ impl Decisions {
             if access == TreeAccess::Report && first.is_none() {
                 first = Some(self.server.slots.reports.first(tenant, slot.root()));
             }
-            sleep(pause(self.server.clock.elapsed(started))).await;
+            sleep(pause(self.server.clock.elapsed_since(started))).await;
         }
         Err(NoAnswer::Contention.into())
     }
 
     /// Reads the tree of a known session, as it is stored, without waiting for the writer task.
-    pub(super) async fn look<B, A, F>(
+    pub(super) async fn read_tree<B, A, F>(
         &self,
         tenant: TenantId,
         session: &SessionId,
@@ -166,7 +166,7 @@ impl Decisions {
     }
 
     /// The answer, if it holds; otherwise its basis is read again.
-    async fn settled<A, R>(
+    async fn settle_attempt<A, R>(
         &self,
         subject: &Subject<'_, R>,
         slot: Arc<Slot>,
@@ -176,14 +176,14 @@ impl Decisions {
         match attempt {
             Some(Attempt::Sent(answer, pending)) => {
                 let span = commit_span(self.store.namespace());
-                match pending.committed().await {
+                match pending.wait_for_commit().await {
                     Ok(committed) => {
-                        joined(&span, &committed.batch);
+                        link_batch(&span, &committed.batch);
                         return Ok(Some(CommittedAnswer { answer, is_new: true, slot }));
                     }
                     Err(lost) => {
-                        telemetry::database::lost(&span, lost.as_str());
-                        self.lost(subject, &slot, lost)?;
+                        telemetry::database::record_conflict(&span, lost.as_str());
+                        self.handle_conflict(subject, &slot, lost)?;
                     }
                 }
             }
@@ -211,26 +211,35 @@ impl Decisions {
     }
 
     /// A change was a conflict: its basis is read again.
-    fn lost<R>(&self, subject: &Subject<'_, R>, slot: &Arc<Slot>, lost: Lost) -> Result<(), NoAnswer> {
+    fn handle_conflict<R>(
+        &self,
+        subject: &Subject<'_, R>,
+        slot: &Arc<Slot>,
+        lost: ConflictCause,
+    ) -> Result<(), NoAnswer> {
         let Subject { tenant, session, .. } = *subject;
         self.server.metrics.conflict(lost.as_str());
         // A caller reuses a call_id that its tree has forgotten.
-        if lost == Lost::CallId {
+        if lost == ConflictCause::CallId {
             subject.calls.iter().for_each(|call_id| self.server.slots.miss(tenant, slot.root(), session, call_id));
         }
         self.server.slots.invalidate(tenant, slot);
         match lost {
-            Lost::Unreachable => return Err(NoAnswer::OutOfReach("nobody knows whether it was committed".to_owned())),
-            Lost::Rejected => return Err(NoAnswer::Fault("the database does not take what was decided".to_owned())),
-            Lost::Session => self.server.slots.forget_root(tenant, session),
-            Lost::CallId | Lost::Version | Lost::Ledger | Lost::Counter => {}
+            ConflictCause::Unreachable => {
+                return Err(NoAnswer::OutOfReach("nobody knows whether it was committed".to_owned()));
+            }
+            ConflictCause::Rejected => {
+                return Err(NoAnswer::Fault("the database does not take what was decided".to_owned()));
+            }
+            ConflictCause::Session => self.server.slots.forget_root(tenant, session),
+            ConflictCause::CallId | ConflictCause::Version | ConflictCause::Ledger | ConflictCause::Counter => {}
         }
         Ok(())
     }
 }
 
 /// For decisions on their tree alone.
-pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), NoAnswer> {
+pub(super) async fn read_nothing(_: Arc<Slot>) -> Result<(), NoAnswer> {
     Ok(())
 }
 

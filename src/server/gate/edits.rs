@@ -41,7 +41,7 @@ pub struct ChosenArguments {
 }
 
 /// The call whose result a refusal hands back.
-pub(super) fn reused(verdict: &Verdict) -> Option<&CallRef> {
+pub(super) fn reused_call(verdict: &Verdict) -> Option<&CallRef> {
     let winner = verdict.winner().filter(|winner| winner.reason != Reason::ApprovalEdited);
     winner.and_then(|winner| winner.reuse.as_ref())
 }
@@ -55,7 +55,7 @@ impl Approvals {
         choice: ChosenArguments,
     ) -> Result<Option<EditedArguments>, CommandError> {
         let policy = self.server.judges(tenant)?;
-        let proposal = policy.propose(proposed(tenant, question, choice.arguments)?);
+        let proposal = policy.propose(propose_edit(tenant, question, choice.arguments)?);
         if choice.seen.is_some_and(|seen| seen != proposal.args_digest) {
             let why = "they would execute otherwise than was seen, as after a change of the policy; look at them again";
             return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::Refused(why.to_owned()))));
@@ -97,7 +97,11 @@ impl Approvals {
             Err(GateError::NoAnswer(none)) => return Err(none),
             Err(GateError::Rejected(())) => return Ok(None),
         };
-        let shared = self.decisions.shared(policy, tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
+        let shared = self
+            .decisions
+            .read_shared_state(policy, tenant, slot.root(), std::slice::from_ref(&proposal))
+            .await?
+            .first();
         let now = self.store.now();
         let judged = slot.advance(|tree| {
             let known = tree.sessions.get(&session);
@@ -157,12 +161,12 @@ impl Decisions {
     ) -> Option<EditedArguments> {
         let winner = verdict.winner().filter(|winner| winner.reason == Reason::ApprovalEdited)?;
         let call = winner.reuse.as_ref()?;
-        store.edited(tenant, &call.session, &call.call_id).await.unwrap_or_default()
+        store.find_edit(tenant, &call.session, &call.call_id).await.unwrap_or_default()
     }
 }
 
 /// The call with these arguments, as its session would ask for it next.
-fn proposed(tenant: TenantId, question: &Question, arguments: Json) -> Result<Request, NoAnswer> {
+fn propose_edit(tenant: TenantId, question: &Question, arguments: Json) -> Result<Request, NoAnswer> {
     let unreadable = |_| NoAnswer::Fault("a stored question has a name that nothing can have".to_owned());
     let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
     let call_id = CallId::parse("call_id", &question.approval_id).map_err(unreadable)?;

@@ -7,7 +7,7 @@ use super::{
     admission::AdmissionTree,
     batch::{self, SharedBatch, evidence, judge_all},
     decide::{DecisionOutcome, Subject, TreeAccess, UnknownSession},
-    edits::reused,
+    edits::reused_call,
     fair_semaphore::{INLINE_BYTES_MAX, offload},
     health::Claim,
     quotas::QuotaRoom,
@@ -26,7 +26,7 @@ use callgate_core::{
     },
     engine::{
         self, Evaluation,
-        envelope::{Beside, ToolResult},
+        envelope::{RefusalContext, ToolResult},
     },
     policy::Policy,
 };
@@ -71,27 +71,27 @@ impl Decisions {
         let proposals: Vec<Proposal> = offload(turn.is_some(), propose);
         drop(turn);
         #[cfg(feature = "break-invariants")]
-        let proposals = super::broken::proposed(proposals);
+        let proposals = super::broken::forget_known_calls(proposals);
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
         let judged = self.judge(&policy, first, &proposals, room).await;
         self.give_back_claims().await;
         let (verdicts, slot) = match judged {
-            Err(error) => return Box::pin(self.unrecorded(&policy, &proposals, error)).await,
+            Err(error) => return Box::pin(self.answer_unrecorded(&policy, &proposals, error)).await,
             Ok(judged) => judged,
         };
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
-            self.server.metrics.evaluated(&verdict, proposal, self.server.clock.elapsed(started));
+            self.server.metrics.record_evaluate(&verdict, proposal, self.server.clock.elapsed_since(started));
             let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
             if !verdict.replayed {
-                self.server.metrics.redacted(&proposal.secrets);
+                self.server.metrics.record_redactions(&proposal.secrets);
             }
             if !verdict.replayed && !proposal.coerced.is_empty() {
-                self.server.metrics.coerced(&proposal.request.tool);
-                telemetry::verdict::coerced(proposal);
+                self.server.metrics.record_coercion(&proposal.request.tool);
+                telemetry::verdict::log_coercion(proposal);
             }
             let waits = self.waits.before(&verdict, &proposal.request);
-            telemetry::verdict::evaluated(&verdict, proposal, waits, evidence.unwrap_or_default());
+            telemetry::verdict::log_verdict(&verdict, proposal, waits, evidence.unwrap_or_default());
             answers.push(self.answer(&policy, proposal, verdict).await);
         }
         Ok(answers)
@@ -117,7 +117,7 @@ impl Decisions {
         let (access, tenant, session) = (TreeAccess::Append, first.tenant, &first.session);
         let subject = Subject { access, tenant, session, unheard, calls: &calls };
         let shared = |slot: Arc<Slot>| async move {
-            let shared = self.shared(policy, tenant, slot.root(), proposals).await?;
+            let shared = self.read_shared_state(policy, tenant, slot.root(), proposals).await?;
             self.claim(shared, proposals).await
         };
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
@@ -138,11 +138,11 @@ impl Decisions {
         let judged = judged.await?;
         let JudgedBatch { verdicts, claims } = judged.answer;
         #[cfg(feature = "break-invariants")]
-        let verdicts = super::broken::answered(verdicts);
+        let verdicts = super::broken::deny_repeated_permits(verdicts);
         if judged.is_new {
             for ((proposal, verdict), claim) in proposals.iter().zip(&verdicts).zip(claims) {
                 if let Some(permit) = verdict.permit.as_ref().filter(|_| !verdict.replayed) {
-                    self.tools.permitted(policy, &proposal.request, permit);
+                    self.tools.record_permit(policy, &proposal.request, permit);
                     claim.into_iter().for_each(Claim::keep);
                 }
             }
@@ -152,7 +152,7 @@ impl Decisions {
 
     /// Reads that the policy lets run without a record, while no database can be asked; `error` otherwise. A database
     /// that is busy, or that answers others, lets nothing through.
-    async fn unrecorded(
+    async fn answer_unrecorded(
         &self,
         policy: &Policy,
         proposals: &[Proposal],
@@ -165,7 +165,9 @@ impl Decisions {
             return Err(error);
         }
         let halts = self.server.halts(tenant);
-        let Some(answers) = batch::unrecorded(policy, proposals, &halts, self.store.now()) else { return Err(error) };
+        let Some(answers) = batch::answer_unrecorded(policy, proposals, &halts, self.store.now()) else {
+            return Err(error);
+        };
         if self.server.ping().await.is_ok() {
             return Err(error);
         }
@@ -185,7 +187,8 @@ impl Decisions {
         let unheard = UnknownSession::Begins(parent.as_ref());
         let subject = Subject { access: TreeAccess::Read, tenant: *tenant, session, unheard, calls: &[] };
         let (slot, _) = self.slot(&subject).await?;
-        let shared = self.shared(&policy, *tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
+        let shared =
+            self.read_shared_state(&policy, *tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared, &proposal, None, now));
         let verdict = match judged.ok_or(NoAnswer::Contention)?.map_err(GateError::Rejected)? {
@@ -195,7 +198,7 @@ impl Decisions {
     }
 
     /// Reads the state shared between call trees that the proposals depend on.
-    pub(super) async fn shared(
+    pub(super) async fn read_shared_state(
         &self,
         policy: &Policy,
         tenant: TenantId,
@@ -253,7 +256,7 @@ impl Decisions {
         verdict: &Verdict,
         edited: Option<&EditedArguments>,
     ) -> Option<ToolResult> {
-        let previous = match reused(verdict) {
+        let previous = match reused_call(verdict) {
             // Without the text the model gets the time of the call: still an answer.
             Some(call) => {
                 let given = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
@@ -261,7 +264,7 @@ impl Decisions {
             }
             None => None,
         };
-        let beside = Beside {
+        let beside = RefusalContext {
             suggested_next: &policy.suggested_next(proposal),
             previous: previous.as_ref(),
             previous_max: policy.previous_result_bytes(),

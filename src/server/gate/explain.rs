@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::{Insight, NoAnswer, RecordError, backtest::row, policies::compiled_stored};
+use super::{Insight, NoAnswer, RecordError, backtest::row, policies::compile_stored_policy};
 use callgate_core::{
     domain::{
         calls::{CallJudgment, WholeCall},
@@ -89,7 +89,7 @@ impl Insight {
         let Some(last) = call.judgements.pop() else {
             return Err(RecordError::Rejected(RecordRejection::UnknownCall));
         };
-        let Some(policy) = self.that_judged(tenant, &last.policy).await? else {
+        let Some(policy) = self.load_version(tenant, &last.policy).await? else {
             let why = format!("policy {} is not stored any more, or cannot be read by this build", last.policy);
             return Ok(StoredCallExplanation::new(last, Err(why)));
         };
@@ -105,7 +105,7 @@ impl Insight {
         let calls = self.up_to(tenant, &call, &last).await?;
         let explained = spawn_blocking(move || {
             let _turn = turn;
-            let explained = explained(&policy, &call, &last, approved_by.as_deref(), calls);
+            let explained = explain_judgment(&policy, &call, &last, approved_by.as_deref(), calls);
             StoredCallExplanation::new(last, explained)
         });
         let explained = explained.await;
@@ -113,14 +113,14 @@ impl Insight {
     }
 
     /// The policy of a version; none where it is not stored, or not one that this build can read.
-    async fn that_judged(&self, tenant: TenantId, version: &str) -> Result<Option<Policy>, NoAnswer> {
+    async fn load_version(&self, tenant: TenantId, version: &str) -> Result<Option<Policy>, NoAnswer> {
         for known in [self.server.policy(tenant), Arc::new(Policy::default())] {
             if *known.version == *version {
                 return Ok(Some(Policy::clone(&known)));
             }
         }
         match self.policies.stored_policy(tenant, version).await? {
-            Some((_, text)) => Ok(compiled_stored(&text).await.ok()),
+            Some((_, text)) => Ok(compile_stored_policy(&text).await.ok()),
             None => Ok(None),
         }
     }
@@ -168,7 +168,7 @@ impl Insight {
     }
 }
 
-fn explained(
+fn explain_judgment(
     policy: &Policy,
     call: &WholeCall,
     last: &CallJudgment,

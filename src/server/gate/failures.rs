@@ -34,14 +34,14 @@ impl Failures {
     pub(super) fn wait(&self, clock: &Clock, from: Option<IpAddr>) -> Option<Duration> {
         let all = self.0.lock();
         let (since, count) = all.peek(&site(from))?;
-        SPAN.checked_sub(clock.elapsed(*since)).filter(|_| *count >= FAILURES_MAX)
+        SPAN.checked_sub(clock.elapsed_since(*since)).filter(|_| *count >= FAILURES_MAX)
     }
 
     /// It failed.
-    pub(super) fn failed(&self, clock: &Clock, from: Option<IpAddr>) {
+    pub(super) fn count_failure(&self, clock: &Clock, from: Option<IpAddr>) {
         let mut all = self.0.lock();
         let (since, count) = all.get_or_insert_mut(site(from), || (clock.tick(), 0));
-        if clock.elapsed(*since) >= SPAN {
+        if clock.elapsed_since(*since) >= SPAN {
             (*since, *count) = (clock.tick(), 0);
         }
         *count += 1;
@@ -67,8 +67,8 @@ mod tests {
         let at = |text: &str| Some(text.parse::<IpAddr>().unwrap());
         for _ in 0..FAILURES_MAX {
             assert_eq!(failures.wait(&clock, at("192.0.2.1")), None);
-            failures.failed(&clock, at("192.0.2.1"));
-            failures.failed(&clock, at("2001:db8::1"));
+            failures.count_failure(&clock, at("192.0.2.1"));
+            failures.count_failure(&clock, at("2001:db8::1"));
         }
         clock.advance(10_000);
         assert_eq!(failures.wait(&clock, at("192.0.2.1")), Some(Duration::from_secs(50)));
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(failures.wait(&clock, at("192.0.2.2")), None);
         assert_eq!((failures.wait(&clock, at("2001:db8:0:1::1")), failures.wait(&clock, None)), (None, None));
         clock.advance(50_000);
-        failures.failed(&clock, at("192.0.2.1"));
+        failures.count_failure(&clock, at("192.0.2.1"));
         assert_eq!(failures.wait(&clock, at("192.0.2.1")), None, "it begins anew");
     }
 }

@@ -59,9 +59,9 @@ pub(super) struct FairSlot {
 }
 
 /// A waiter, until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaiterCount<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -92,7 +92,7 @@ impl FairSemaphore {
     /// [`NoAnswer::Overloaded`]: they do.
     pub(super) async fn take_or_refuse(&self, tenant: TenantId) -> Result<Option<FairPermit>, NoAnswer> {
         let of = self.of(tenant);
-        let waiting = Waiting(&of.waiting);
+        let waiting = WaiterCount(&of.waiting);
         if waiting.0.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             return Err(NoAnswer::Overloaded(format!(
                 "{WAITING_MAX} calls of this tenant with more than {INLINE_BYTES_MAX} bytes wait to be read"

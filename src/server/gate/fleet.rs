@@ -97,7 +97,7 @@ impl CachedFleet {
     }
 
     /// Adds the decisions from then on; returns the last hour, and the last minute.
-    fn judged(
+    fn add_decisions(
         &mut self,
         from: Timestamp,
         now: Timestamp,
@@ -148,7 +148,7 @@ impl MinuteSources<'_> {
                 oldest_approval: oldest(self.asked, end),
                 stopped: self.stopped.get(&start).copied().unwrap_or(0),
                 halts: self.halted.iter().filter(|halt| halt.covers(end)).count() as u64,
-                saved: self.saved.within(start, end),
+                saved: self.saved.savings_of_minute(start, end),
                 seen: (self.seen)(start),
             }
         };
@@ -178,7 +178,7 @@ impl Insight {
         // Single-flight: readers during a read wait for it, and start none.
         let mut kept = shared.lock().await;
         if let Some((fleet, read)) = &kept.answer
-            && self.server.clock.elapsed(*read) < SHARED
+            && self.server.clock.elapsed_since(*read) < SHARED
         {
             return Ok(Arc::clone(fleet));
         }
@@ -191,15 +191,15 @@ impl Insight {
     async fn read_fleet(&self, tenant: TenantId, kept: &mut CachedFleet) -> Result<FleetOverview, NoAnswer> {
         let (began, now) = (self.server.clock.tick(), self.store.now());
         let from = kept.from(now);
-        let judged = self.operators.judged(tenant, from, now).await?;
-        let (judged, lately) = kept.judged(from, now, &judged);
+        let judged = self.operators.decisions_per_minute(tenant, from, now).await?;
+        let (judged, lately) = kept.add_decisions(from, now, &judged);
         let asked = self.operators.asked_since(tenant, earlier(now, MINUTES * MINUTE_MS)).await?;
         let halted = self.operators.halted_since(tenant, first(now)).await?;
         let (mut calling, stopped, tools) = self.operators.standing(tenant).await?;
-        let mut stopped_before = self.stopped(tenant, &mut kept.stopped, now).await?;
+        let mut stopped_before = self.count_stopped_sessions(tenant, &mut kept.stopped, now).await?;
         stopped_before.insert(floor(now), stopped);
         let saved = self.savings(tenant, &mut kept.savings, now).await?;
-        let is_old = |read: Tick| self.server.clock.elapsed(read) >= TREES_EVERY;
+        let is_old = |read: Tick| self.server.clock.elapsed_since(read) >= TREES_EVERY;
         if kept.trees.as_ref().is_none_or(|(.., read)| is_old(*read)) {
             let limits = fleet::shared_limits(self.server.policy(tenant).rules.get::<Budgets>(), &SHARED_BUDGETS);
             let (active, near) = self.operators.near_their_end(tenant, &limits, now.day()).await?;
@@ -231,12 +231,12 @@ impl Insight {
             saved: saved.today,
             saved_from: saved.day,
             saved_until: saved.until(),
-            database_ms: u64::try_from(self.server.clock.elapsed(began).as_millis()).unwrap_or(u64::MAX),
+            database_ms: u64::try_from(self.server.clock.elapsed_since(began).as_millis()).unwrap_or(u64::MAX),
         })
     }
 
     /// Sessions that were stopped when each minute of the last hour ended; those that are over for good are kept.
-    async fn stopped(
+    async fn count_stopped_sessions(
         &self,
         tenant: TenantId,
         kept: &mut BTreeMap<Timestamp, u64>,
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    fn one(minute: i64, count: u64) -> DecisionsPerMinute {
+    fn decisions_of_minute(minute: i64, count: u64) -> DecisionsPerMinute {
         DecisionsPerMinute { minute: at(minute, 0), decision: Decision::Allow, count, lately: count }
     }
 
@@ -307,15 +307,20 @@ mod tests {
         let mut kept = CachedFleet::default();
         let now = at(1_000, 30);
         assert_eq!(kept.from(now), at(941, 0));
-        let (all, _) = kept.judged(at(941, 0), now, &[one(950, 7), one(999, 3), one(1_000, 1)]);
+        let (all, _) = kept.add_decisions(
+            at(941, 0),
+            now,
+            &[decisions_of_minute(950, 7), decisions_of_minute(999, 3), decisions_of_minute(1_000, 1)],
+        );
         assert_eq!(all.values().map(|one| one.of(Decision::Allow)).collect::<Vec<_>>(), [7, 3, 1]);
         let now = at(1_000, 31);
         assert_eq!(kept.from(now), at(999, 0), "the last minute reaches into the one before");
-        let (all, lately) = kept.judged(at(999, 0), now, &[one(999, 3), one(1_000, 2)]);
+        let (all, lately) =
+            kept.add_decisions(at(999, 0), now, &[decisions_of_minute(999, 3), decisions_of_minute(1_000, 2)]);
         assert_eq!(all.values().map(|one| one.of(Decision::Allow)).collect::<Vec<_>>(), [7, 3, 2]);
         assert_eq!(lately.of(Decision::Allow), 5);
         let now = at(1_010, 5);
-        let (all, _) = kept.judged(kept.from(now), now, &[one(1_010, 4)]);
+        let (all, _) = kept.add_decisions(kept.from(now), now, &[decisions_of_minute(1_010, 4)]);
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), [at(1_010, 0)], "what left the hour is forgotten");
         let told = past(&all, &[], &[]).minutes(now);
         assert_eq!((told.len(), told[59].start, told[0].start), (60, at(1_010, 0), at(951, 0)));

@@ -23,7 +23,7 @@ impl Halts {
 
     /// The kind of every halt, of all tenants.
     pub(super) fn kinds(&self) -> Vec<&'static str> {
-        self.0.lock().values().flat_map(|halts| halts.iter()).map(|halt| halt.what.kind()).collect()
+        self.0.lock().values().flat_map(|halts| halts.iter()).map(|halt| halt.what.kind_name()).collect()
     }
 
     fn set(&self, halts: BTreeMap<TenantId, Vec<Halt>>) {

@@ -32,7 +32,7 @@ type Key = (TenantId, ToolName);
 /// Health of the tools that this replica knows.
 #[derive(Debug)]
 pub(super) struct ToolHealth {
-    tools: Mutex<LruCache<Key, Known>>,
+    tools: Mutex<LruCache<Key, HealthEntry>>,
     /// Claims that no call used, each with its end: to be given back.
     unused: Mutex<Vec<(Key, Timestamp)>>,
     /// Change time of the newest row that was read.
@@ -47,7 +47,7 @@ impl Default for ToolHealth {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct HealthEntry {
     health: Health,
     /// Observations that are not stored yet.
     untold: Option<HealthObservations>,
@@ -109,19 +109,24 @@ impl ToolHealth {
     }
 
     /// A new permit was stored.
-    pub(super) fn permitted(&self, policy: &Policy, request: &Request, permit: &Permit) {
+    pub(super) fn record_permit(&self, policy: &Policy, request: &Request, permit: &Permit) {
         let allowance = policy.retry.allowance;
         self.update(request.tenant, &request.tool, |health, seen| {
-            health.called(&allowance, permit.at);
+            health.record_call(&allowance, permit.at);
             seen.retries -= allowance.share;
         });
     }
 
     /// A report was stored.
-    pub(super) fn reported(&self, policy: &Policy, (tenant, tool): (TenantId, &ToolName), observation: &Observation) {
+    pub(super) fn record_report(
+        &self,
+        policy: &Policy,
+        (tenant, tool): (TenantId, &ToolName),
+        observation: &Observation,
+    ) {
         let allowance = policy.retry.allowance;
         self.update(tenant, tool, |health, seen| {
-            health.reported(observation, &allowance);
+            health.record_report(observation, &allowance);
             match observation.failure {
                 None => {
                     (seen.succeeded_at, seen.failures, seen.failing_since) = (Some(observation.at), 0, None);
@@ -142,13 +147,13 @@ impl ToolHealth {
 
     fn probing(&self, key: &Key, until: Option<Timestamp>) {
         if let Some(known) = self.tools.lock().get_mut(key) {
-            known.health.probed(until);
+            known.health.set_probe_lease(until);
         }
     }
 
     fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut HealthObservations)) {
         let mut tools = self.tools.lock();
-        let known = tools.get_or_insert_mut((tenant, tool.clone()), Known::default);
+        let known = tools.get_or_insert_mut((tenant, tool.clone()), HealthEntry::default);
         let seen = known.untold.get_or_insert_with(|| HealthObservations {
             tenant,
             tool: tool.clone(),
@@ -183,10 +188,10 @@ impl ToolHealth {
     fn take_over(&self, rows: &[HealthRow]) {
         let mut tools = self.tools.lock();
         for row in rows {
-            let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), Known::default);
+            let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), HealthEntry::default);
             // Newer observations are stored first, and come back with the row.
             if known.untold.is_none() {
-                known.health.shared(row);
+                known.health.merge_row(row);
             }
         }
     }
@@ -213,7 +218,7 @@ impl Decisions {
             return Ok(Some(claim));
         }
         claim.keep();
-        health.probed(Some(until));
+        health.set_probe_lease(Some(until));
         Ok(None)
     }
 
@@ -239,7 +244,7 @@ impl Decisions {
                 Ok(rows) => self.tools.take_over(&rows),
                 Err(error) => {
                     self.tools.put_back(untold);
-                    self.server.minute_metrics.answered(self.store.now(), None);
+                    self.server.minute_metrics.record_query(self.store.now(), None);
                     return Err(error.into());
                 }
             }
@@ -248,7 +253,9 @@ impl Decisions {
         let since = since.map_or(Timestamp::default(), |at| Timestamp::from_millis(at.as_millis() - OVERLAP_MS));
         let asked = self.server.clock.tick();
         let rows = self.store.changed_health(since).await;
-        self.server.minute_metrics.answered(self.store.now(), rows.is_ok().then(|| self.server.clock.elapsed(asked)));
+        self.server
+            .minute_metrics
+            .record_query(self.store.now(), rows.is_ok().then(|| self.server.clock.elapsed_since(asked)));
         let rows = rows?;
         self.tools.take_over(&rows);
         if let Some(newest) = rows.iter().map(|row| row.changed_at).max() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Insight, NoAnswer, RecordError, SessionError, edits::reused};
+use super::{Insight, NoAnswer, RecordError, SessionError, edits::reused_call};
 use callgate_core::{
     domain::{
         call::{Approval, ApprovalStatus},
@@ -16,7 +16,7 @@ use callgate_core::{
         time::Timestamp,
         verdict::Verdict,
     },
-    engine::{self, envelope::Beside},
+    engine::{self, envelope::RefusalContext},
 };
 
 impl Insight {
@@ -88,13 +88,13 @@ impl Insight {
         let call = self.operators.whole_call(tenant, session, call_id, with_rows).await?;
         let call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
         let Some(last) = call.judgements.last() else { return Ok((call, ModelResponse::default())) };
-        let verdict = again(last);
+        let verdict = verdict_of_judgment(last);
         let edited = self.decisions.approved_instead(&*self.operators, tenant, &verdict).await;
-        let previous = match reused(&verdict) {
+        let previous = match reused_call(&verdict) {
             Some(reused) => self.operators.result(tenant, &reused.session, &reused.call_id).await?,
             None => None,
         };
-        let beside = Beside {
+        let beside = RefusalContext {
             suggested_next: &[],
             previous: previous.as_ref(),
             previous_max: self.server.policy(tenant).previous_result_bytes(),
@@ -116,7 +116,7 @@ pub struct ModelResponse {
 }
 
 /// The verdict of a stored judgement.
-fn again(judgement: &CallJudgment) -> Verdict {
+fn verdict_of_judgment(judgement: &CallJudgment) -> Verdict {
     let policy: Arc<str> = judgement.policy.as_str().into();
     let approval = judgement.approval.clone().zip(judgement.approval_until).map(|(id, expires_at)| {
         Box::new(Approval {

@@ -24,7 +24,7 @@ const SUSPECTED_EVERY: Duration = Duration::from_millis(5);
 const KEYS_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
 /// Last caller of a token: address and identity.
-type Last = (Option<IpAddr>, Arc<Identity>);
+type LastCaller = (Option<IpAddr>, Arc<Identity>);
 
 /// Keys, and when they were read.
 type Read = (Arc<Keys>, Tick);
@@ -32,7 +32,7 @@ type Read = (Arc<Keys>, Tick);
 /// Cache of issuers' tokens and keys.
 #[derive(Debug)]
 pub(super) struct Jwts {
-    known: Mutex<LruCache<Digest, Last>>,
+    known: Mutex<LruCache<Digest, LastCaller>>,
     /// By the place of their issuer.
     keys: Mutex<Vec<Option<Read>>>,
     wanted: Notify,
@@ -74,7 +74,7 @@ impl Identities {
     }
 
     /// Done once a token with an unknown key is presented: its issuer may have new ones.
-    pub async fn keys_wanted(&self) {
+    pub async fn wait_for_unknown_key(&self) {
         self.credentials.jwts.wanted.notified().await;
     }
 
@@ -95,7 +95,7 @@ impl Identities {
         // Verification costs processor time: it is rare for addresses with many failures.
         if let Some(wait) = self.credentials.failures.wait(&self.server.clock, from) {
             let mut suspected = jwts.suspected.lock();
-            if suspected.is_some_and(|last| self.server.clock.elapsed(last) < SUSPECTED_EVERY) {
+            if suspected.is_some_and(|last| self.server.clock.elapsed_since(last) < SUSPECTED_EVERY) {
                 return Err(CredentialRejection::TooMany(wait));
             }
             *suspected = Some(self.server.clock.tick());
@@ -105,7 +105,7 @@ impl Identities {
             .ok_or(CredentialRejection::Unknown("the JWT's issuer is not known"))?;
         let keys = jwts.keys.lock().get(place).cloned().flatten();
         let keys = keys
-            .filter(|(_, read)| self.server.clock.elapsed(*read) < KEYS_HOLD)
+            .filter(|(_, read)| self.server.clock.elapsed_since(*read) < KEYS_HOLD)
             .ok_or(CredentialRejection::Unchecked)?
             .0;
         if keys.lacks(text) {

@@ -27,7 +27,7 @@ impl KeyProblems {
         self.0.lock().contains_key(&tenant)
     }
 
-    fn tell(&self, tenant: &Tenant, problem: String) {
+    fn report_problem(&self, tenant: &Tenant, problem: String) {
         tracing::error!("{problem}");
         self.0.lock().insert(tenant.id, (tenant.name.clone(), problem));
     }
@@ -70,7 +70,7 @@ impl Identities {
     pub fn key_problems(&self) -> Vec<String> {
         let keyring = self.store.keyring();
         let problems = self.key_problems.0.lock();
-        let of_named = problems.values().filter(|(name, _)| keyring.named(name).is_some());
+        let of_named = problems.values().filter(|(name, _)| keyring.find_keys(name).is_some());
         of_named.map(|(_, problem)| problem.clone()).collect()
     }
 
@@ -85,7 +85,7 @@ impl Identities {
     pub(super) async fn know_keys(&self, store: &Store, tenant: &mut Tenant) -> Result<(), NoAnswer> {
         let keyring = self.store.keyring();
         let name = tenant.name.clone();
-        if let Some(keys) = keyring.named(&name)
+        if let Some(keys) = keyring.find_keys(&name)
             && let Some(mark) = keys.hashing().mark()
             && tenant.state != TenantState::Deleted
             && !self.key_problems.has(tenant.id)
@@ -94,18 +94,20 @@ impl Identities {
                 tenant.mark = store.adopt_keys(tenant, mark, keys.anew).await?;
                 match tenant.mark {
                     Some(_) => tracing::info!(tenant = name, key = keys.newest(), "its values are now encrypted"),
-                    None => self.key_problems.tell(tenant, has_history(&name)),
+                    None => self.key_problems.report_problem(tenant, has_history(&name)),
                 }
             }
             if tenant.mark.is_some_and(|known| known != mark) {
-                self.key_problems.tell(tenant, other_fingerprint(&name));
+                self.key_problems.report_problem(tenant, other_fingerprint(&name));
             }
         }
         match keyring.know(tenant.id, &name, tenant.mark) {
             TenantStorage::Keys(keys) => self.server.policy.hash_by(tenant.id, keys.hashing()),
             TenantStorage::Plain => self.server.policy.hash_by(tenant.id, &Hashing::default()),
             TenantStorage::Locked if tenant.state == TenantState::Deleted => {}
-            TenantStorage::Locked if !self.key_problems.has(tenant.id) => self.key_problems.tell(tenant, locked(&name)),
+            TenantStorage::Locked if !self.key_problems.has(tenant.id) => {
+                self.key_problems.report_problem(tenant, describe_locked(&name))
+            }
             TenantStorage::Locked => {}
         }
         Ok(())
@@ -127,7 +129,7 @@ fn other_fingerprint(tenant: &str) -> String {
     )
 }
 
-fn locked(tenant: &str) -> String {
+fn describe_locked(tenant: &str) -> String {
     format!(
         "the values of tenant {tenant:?} are sealed, and this server has no keys of it (--keys): nothing of it is \
          judged or told here; other tenants are served"

@@ -30,15 +30,15 @@ pub(super) struct LearnedProfiles {
 impl LearnedProfiles {
     /// Time since the last poll for a new version; since the start, where there was none.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
-        clock.elapsed(self.looked_at.lock().unwrap_or_default())
+        clock.elapsed_since(self.looked_at.lock().unwrap_or_default())
     }
 
-    fn known(&self, tenant: TenantId) -> Option<Arc<Profiles>> {
+    fn find_profiles(&self, tenant: TenantId) -> Option<Arc<Profiles>> {
         self.tenants.lock().get(&tenant).map(|(_, profiles)| Arc::clone(profiles))
     }
 
     /// Tenants whose profiles are of another version.
-    fn outdated(&self, version: u64) -> Vec<TenantId> {
+    fn list_outdated(&self, version: u64) -> Vec<TenantId> {
         let is_old = |(tenant, (known, _)): (&TenantId, &(u64, _))| (*known != version).then_some(*tenant);
         self.tenants.lock().iter().filter_map(is_old).collect()
     }
@@ -65,7 +65,7 @@ impl Decisions {
             }
         }
         let version = self.store.profiles_version().await?;
-        for tenant in self.learned.outdated(version) {
+        for tenant in self.learned.list_outdated(version) {
             self.load_profiles(&*self.store, tenant, version).await?;
         }
         *self.learned.looked_at.lock() = Some(self.server.clock.tick());
@@ -95,7 +95,7 @@ impl Decisions {
         store: &dyn DecisionStore,
         tenant: TenantId,
     ) -> Result<Arc<Profiles>, NoAnswer> {
-        match self.learned.known(tenant) {
+        match self.learned.find_profiles(tenant) {
             Some(profiles) => Ok(profiles),
             None => Box::pin(self.load_profiles(store, tenant, 0)).await,
         }
@@ -109,7 +109,7 @@ impl Decisions {
     ) -> Result<Arc<Profiles>, NoAnswer> {
         let (counts, residuals) = store.profiles(tenant).await?;
         // They have a pace of their own, since they are counted over days each time.
-        let self_corrections = match self.learned.known(tenant) {
+        let self_corrections = match self.learned.find_profiles(tenant) {
             Some(known) => known.self_corrections.clone(),
             None => SelfCorrections::restore(store.self_corrections(tenant).await?),
         };

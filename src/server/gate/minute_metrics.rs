@@ -38,7 +38,7 @@ impl MinuteMetrics {
     }
 
     /// Records a small query of the database, with its duration; none for one without an answer.
-    pub(super) fn answered(&self, now: Timestamp, took: Option<Duration>) {
+    pub(super) fn record_query(&self, now: Timestamp, took: Option<Duration>) {
         self.note(now, |minute| {
             let plane = minute.plane.get_or_insert_default();
             let took = took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
@@ -48,7 +48,7 @@ impl MinuteMetrics {
     }
 
     /// Records the load.
-    pub(super) fn loaded(&self, now: Timestamp, (judging, waiting): (usize, usize), uncommitted: usize) {
+    pub(super) fn record_load(&self, now: Timestamp, (judging, waiting): (usize, usize), uncommitted: usize) {
         self.note(now, |minute| {
             let plane = minute.plane.get_or_insert_default();
             plane.judging = plane.judging.max(judging as u64);
@@ -106,7 +106,7 @@ impl Insight {
     /// Records this replica's load, and the count of open circuit breakers.
     pub(super) fn note_standing(&self, StoreLoad { queued, .. }: &StoreLoad) {
         let now = self.store.now();
-        self.server.minute_metrics.loaded(now, self.server.admission.load(), *queued);
+        self.server.minute_metrics.record_load(now, self.server.admission.load(), *queued);
         self.server.minute_metrics.cooling(now, &self.decisions.tools.cooling(now));
     }
 }
@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn the_worst_of_a_minute_is_kept_and_what_was_not_seen_is_not_told() {
         let (metrics, ours, theirs) = (MinuteMetrics::default(), TenantId(1), TenantId(2));
-        metrics.loaded(at(1_000, 1), (7, 2), 30);
-        metrics.loaded(at(1_000, 2), (3, 9), 10);
-        metrics.answered(at(1_000, 1), Some(Duration::from_millis(4)));
-        metrics.answered(at(1_000, 2), Some(Duration::from_millis(90)));
-        metrics.answered(at(1_000, 3), None);
+        metrics.record_load(at(1_000, 1), (7, 2), 30);
+        metrics.record_load(at(1_000, 2), (3, 9), 10);
+        metrics.record_query(at(1_000, 1), Some(Duration::from_millis(4)));
+        metrics.record_query(at(1_000, 2), Some(Duration::from_millis(90)));
+        metrics.record_query(at(1_000, 3), None);
         metrics.cooling(at(1_000, 1), &[(ours, 2)].into());
         metrics.cooling(at(1_000, 2), &BTreeMap::new());
         let seen = metrics.of(ours, at(1_000, 0));
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(seen, ReplicaMinute { cooling: Some(2), near_budgets: None, plane: Some(plane) });
         assert_eq!(metrics.of(theirs, at(1_000, 0)).cooling, Some(0), "it was looked at, and there was none");
         assert_eq!(metrics.of(ours, at(999, 0)), ReplicaMinute::default());
-        metrics.answered(at(1_002, 0), None);
+        metrics.record_query(at(1_002, 0), None);
         let plane = metrics.of(ours, at(1_002, 0)).plane.expect("seen");
         assert_eq!((plane.database_ms, plane.unanswered), (None, 1));
         assert_eq!(metrics.of(ours, at(1_001, 0)), ReplicaMinute::default(), "a minute without a look is a gap");

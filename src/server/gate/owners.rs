@@ -81,7 +81,7 @@ impl Decisions {
             Some((owner, _)) => Some(owner),
             None => {
                 let read = match opens {
-                    true => Some(self.store.own(tenant, &key.1, name).await.map_err(NoAnswer::from)?),
+                    true => Some(self.store.claim_owner(tenant, &key.1, name).await.map_err(NoAnswer::from)?),
                     false => self.store.owner(tenant, &key.1).await.map_err(NoAnswer::from)?,
                 };
                 let owner: Option<Arc<str>> = read.map(Arc::from);
@@ -99,10 +99,10 @@ impl Decisions {
         let key = (tenant, root.clone());
         let known = self.server.owners.0.lock().get(&key).cloned();
         let Some((name, read)) = known else { return Ok(()) };
-        if self.server.clock.elapsed(read) <= FRESH {
+        if self.server.clock.elapsed_since(read) <= FRESH {
             return Ok(());
         }
-        let owner = self.store.own(tenant, root, &name).await?;
+        let owner = self.store.claim_owner(tenant, root, &name).await?;
         let is_theirs = *owner == *name;
         self.server.owners.0.lock().put(key, (Arc::from(owner), self.server.clock.tick()));
         // A retry is rejected by the stored owner.

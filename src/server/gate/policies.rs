@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::{
     NoAnswer, Policies, ServerState,
     decide::TRIES_MAX,
-    hashed::hashed,
     policy_check::{PolicyProblem, problems},
+    policy_hashing::with_hashing,
 };
 use crate::telemetry;
 use callgate_core::{
@@ -29,12 +29,12 @@ use callgate_store::{Store, StoreError};
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub async fn compiled(text: &str) -> Result<Policy, Vec<PolicyError>> {
+pub async fn compile_policy(text: &str) -> Result<Policy, Vec<PolicyError>> {
     compiled_by(policy::compile, text).await
 }
 
 /// As [`compiled`], for a stored text, which may have keys by their names of earlier builds.
-pub(super) async fn compiled_stored(text: &str) -> Result<Policy, Vec<PolicyError>> {
+pub(super) async fn compile_stored_policy(text: &str) -> Result<Policy, Vec<PolicyError>> {
     compiled_by(policy::compile_stored, text).await
 }
 
@@ -173,7 +173,7 @@ impl ActivePolicy {
             return false;
         }
         let judges = if policy.is_some() { revision } else { read.judges };
-        let policy = policy.map(|policy| hashed(&policy, &self.built_in(tenant).hashing));
+        let policy = policy.map(|policy| with_hashing(&policy, &self.built_in(tenant).hashing));
         *read = Read { last: revision, judges };
         self.judges.rcu(|judges| {
             let mut judges = Judges::clone(judges);
@@ -225,7 +225,7 @@ impl Policies {
         author: &Author<'_>,
         apply: Apply,
     ) -> Result<ApplyOutcome, NoAnswer> {
-        let compiled = match compiled(text).await {
+        let compiled = match compile_policy(text).await {
             Ok(compiled) => compiled,
             Err(errors) => return Ok(ApplyOutcome::Invalid(problems(errors))),
         };
@@ -272,7 +272,7 @@ impl Policies {
         let Some((_, text)) = stored_policy(&self.store, tenant, hash).await? else {
             return Ok(ActivationOutcome::Unknown);
         };
-        if let Err(errors) = compiled_stored(&text).await {
+        if let Err(errors) = compile_stored_policy(&text).await {
             return Ok(ActivationOutcome::Invalid(problems(errors)));
         }
         let mut revision = 0;
@@ -337,7 +337,7 @@ impl Policies {
             }
             return false;
         }
-        if alarm.get_or_insert_default().happened(&self.server.clock).is_some() {
+        if alarm.get_or_insert_default().count_event(&self.server.clock).is_some() {
             telemetry::policy::behind(behind, unconfirmed);
         }
         true
@@ -366,7 +366,7 @@ impl Policies {
             return Ok(Vec::new());
         }
         let Some((_, text)) = stored_policy(store, tenant, &active.hash).await? else { return Ok(Vec::new()) };
-        match compiled_stored(&text).await {
+        match compile_stored_policy(&text).await {
             Ok(compiled) => {
                 if self.server.policy.read(tenant, active.number, Some(Arc::new(compiled))) {
                     telemetry::policy::active(tenant, active);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{NoAnswer, Policies, policies::compiled};
+use super::{NoAnswer, Policies, policies::compile_policy};
 use callgate_core::{
     domain::{ids::TenantId, revision::Revision},
     policy::{
@@ -76,7 +76,7 @@ impl Policies {
         let hash = policy::hash(text);
         let compiled = {
             let _turn = self.trials.check().await;
-            compiled(text).await
+            compile_policy(text).await
         };
         let is_stored = self.stored_policy(tenant, &hash).await?.is_some();
         let revision = match is_stored {

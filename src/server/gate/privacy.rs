@@ -12,7 +12,7 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{NoAnswer, Privacy, new_id};
 use callgate_core::domain::{
     audit::Actor,
-    forgetting::{ErasureMarks, ErasureRun, Forgot, Mark, Whom},
+    forgetting::{ErasureMarks, ErasureProgress, ErasureRun, ErasureSubject, Mark},
     ids::{SessionId, TenantId},
     time::Timestamp,
 };
@@ -56,8 +56,8 @@ pub(super) struct ForgettingMarks(Mutex<(BTreeMap<i64, Tick>, Option<Tick>)>);
 
 impl ForgettingMarks {
     /// Span of the next read; none for a replica whose last read is so old that marks may be gone.
-    fn back(&self, clock: &Clock) -> Option<Duration> {
-        let silent = self.0.lock().1.map_or(Duration::ZERO, |last| clock.elapsed(last));
+    fn read_span(&self, clock: &Clock) -> Option<Duration> {
+        let silent = self.0.lock().1.map_or(Duration::ZERO, |last| clock.elapsed_since(last));
         (silent + LOOKED_BACK < KEPT).then_some(silent + LOOKED_BACK)
     }
 
@@ -68,7 +68,7 @@ impl ForgettingMarks {
         *last = Some(asked);
         let ids: BTreeSet<i64> = all.iter().map(|marks| marks.id).collect();
         seen.retain(|id, _| ids.contains(id));
-        all.into_iter().filter(|marks| clock.elapsed(*seen.entry(marks.id).or_insert(asked)) <= AGAIN).collect()
+        all.into_iter().filter(|marks| clock.elapsed_since(*seen.entry(marks.id).or_insert(asked)) <= AGAIN).collect()
     }
 }
 
@@ -103,21 +103,21 @@ impl Privacy {
     pub async fn would_forget(
         &self,
         tenant: TenantId,
-        whom: &Whom,
-        told: &mpsc::Sender<Forgot>,
-    ) -> Result<Forgot, PrivacyError> {
-        let mut forgot = Forgot::default();
-        for part in 0..parts(whom) {
+        whom: &ErasureSubject,
+        told: &mpsc::Sender<ErasureProgress>,
+    ) -> Result<ErasureProgress, PrivacyError> {
+        let mut forgot = ErasureProgress::default();
+        for part in 0..count_parts(whom) {
             let roots = self.operators.trees_of(tenant, whom, part).await.map_err(NoAnswer::from)?;
             if !roots.is_empty() {
                 forgot.trees += roots.len() as u64;
                 forgot.sessions += self.operators.sessions_in(tenant, &roots).await.map_err(NoAnswer::from)?;
             }
-            if !tell(told, &mut forgot, part, whom).await {
+            if !send_progress(told, &mut forgot, part, whom).await {
                 break;
             }
         }
-        Ok(Forgot { percent: 100, ..forgot })
+        Ok(ErasureProgress { percent: 100, ..forgot })
     }
 
     /// Forgets a session, an agent or a user: whole call trees, and other rows with their name. Every replica forgets
@@ -128,15 +128,15 @@ impl Privacy {
     pub async fn forget(
         &self,
         tenant: TenantId,
-        whom: &Whom,
+        whom: &ErasureSubject,
         (by, why): (&Actor, &str),
-        told: &mpsc::Sender<Forgot>,
-    ) -> Result<Forgot, PrivacyError> {
+        told: &mpsc::Sender<ErasureProgress>,
+    ) -> Result<ErasureProgress, PrivacyError> {
         let salt = new_id("").into_bytes();
         let run = ErasureRun { salt, nobody: new_id("forgotten"), at: self.store.now() };
         let of = Forgetting { tenant, whom, by, why, run: &run };
-        let mut forgot = Forgot::default();
-        for part in 0..parts(whom) {
+        let mut forgot = ErasureProgress::default();
+        for part in 0..count_parts(whom) {
             let roots = patiently(|| self.operators.trees_of(tenant, whom, part)).await?;
             for roots in roots.chunks(FORGOTTEN_TREES) {
                 let began = self.server.clock.tick();
@@ -144,12 +144,12 @@ impl Privacy {
                 let done = patiently(|| self.operators.forget_trees(&of, roots)).await?;
                 forgot.trees += done.trees;
                 forgot.sessions += done.sessions;
-                sleep(self.server.clock.elapsed(began).min(PAUSE_MAX)).await;
+                sleep(self.server.clock.elapsed_since(began).min(PAUSE_MAX)).await;
                 if told.is_closed() {
                     return Ok(forgot);
                 }
             }
-            if !tell(told, &mut forgot, part, whom).await {
+            if !send_progress(told, &mut forgot, part, whom).await {
                 return Ok(forgot);
             }
         }
@@ -160,7 +160,7 @@ impl Privacy {
         if forgot.trees == 0 && forgot.others == 0 {
             return Err(PrivacyError::Unknown);
         }
-        Ok(Forgot { percent: 100, ..forgot })
+        Ok(ErasureProgress { percent: 100, ..forgot })
     }
 
     /// Exports the stored data of a session, an agent or a user, row by row. The audit log has it before the first row
@@ -171,7 +171,7 @@ impl Privacy {
     pub async fn export(
         &self,
         tenant: TenantId,
-        whom: &Whom,
+        whom: &ErasureSubject,
         (by, why): (&Actor, &str),
         rows: &mpsc::Sender<ExportRow>,
     ) -> Result<(), PrivacyError> {
@@ -181,7 +181,7 @@ impl Privacy {
             self.tell_export(tenant, whom, (by, why), &mut is_told).await?;
             give(rows, beside).await;
         }
-        for part in 0..parts(whom) {
+        for part in 0..count_parts(whom) {
             for place in patiently(|| self.operators.places_of(tenant, whom, part)).await? {
                 self.tell_export(tenant, whom, (by, why), &mut is_told).await?;
                 if !self.export_place(tenant, whom, &place, rows).await? {
@@ -195,7 +195,7 @@ impl Privacy {
     async fn tell_export(
         &self,
         tenant: TenantId,
-        whom: &Whom,
+        whom: &ErasureSubject,
         (by, why): (&Actor, &str),
         is_told: &mut bool,
     ) -> Result<(), NoAnswer> {
@@ -210,7 +210,7 @@ impl Privacy {
     async fn export_place(
         &self,
         tenant: TenantId,
-        whom: &Whom,
+        whom: &ErasureSubject,
         place: &ExportSession,
         rows: &mpsc::Sender<ExportRow>,
     ) -> Result<bool, NoAnswer> {
@@ -233,19 +233,19 @@ impl Privacy {
     /// # Errors
     /// [`NoAnswer`]: the memory stays until the next run. No replica answers from it, since it is not the stored state
     /// any more.
-    pub async fn read_forgotten(&self) -> Result<(), NoAnswer> {
+    pub async fn apply_erasure_marks(&self) -> Result<(), NoAnswer> {
         self.read_forgotten_from(&self.store).await
     }
 
     async fn read_forgotten_from(&self, store: &Store) -> Result<(), NoAnswer> {
         let asked = self.server.clock.tick();
-        let Some(back) = self.forgotten.back(&self.server.clock) else {
-            let known = store.forgotten(LOOKED_BACK).await?;
+        let Some(back) = self.forgotten.read_span(&self.server.clock) else {
+            let known = store.read_erasure_marks(LOOKED_BACK).await?;
             self.forget_in_memory(|_, _, _| true);
             self.forgotten.applying(known, asked, &self.server.clock);
             return Ok(());
         };
-        let known = store.forgotten(back).await?;
+        let known = store.read_erasure_marks(back).await?;
         let applying = self.forgotten.applying(known, asked, &self.server.clock);
         if !applying.is_empty() {
             let gone = ForgottenNames::of(applying);
@@ -286,13 +286,18 @@ async fn give(rows: &mpsc::Sender<ExportRow>, all: Vec<ExportRow>) -> bool {
 }
 
 /// Parts that have to be scanned: a session is found by its name.
-const fn parts(whom: &Whom) -> u16 {
-    if matches!(whom, Whom::Session(_)) { 1 } else { PARTS }
+const fn count_parts(whom: &ErasureSubject) -> u16 {
+    if matches!(whom, ErasureSubject::Session(_)) { 1 } else { PARTS }
 }
 
 /// Sends the progress now and then; false once the receiver is closed.
-async fn tell(told: &mpsc::Sender<Forgot>, forgot: &mut Forgot, part: u16, whom: &Whom) -> bool {
+async fn send_progress(
+    told: &mpsc::Sender<ErasureProgress>,
+    forgot: &mut ErasureProgress,
+    part: u16,
+    whom: &ErasureSubject,
+) -> bool {
     let done = u32::from(part) + 1;
-    forgot.percent = u8::try_from(done * 99 / u32::from(parts(whom))).unwrap_or(99);
+    forgot.percent = u8::try_from(done * 99 / u32::from(count_parts(whom))).unwrap_or(99);
     if done % u32::from(TOLD_EVERY) == 0 { told.send(*forgot).await.is_ok() } else { !told.is_closed() }
 }

@@ -30,7 +30,7 @@ impl Insight {
                 && kind.is_none_or(|kind| kind == *of)
                 && after.is_none_or(|(tool, kind)| (*known, of) > (tool, kind))
         };
-        let known = profiles.estimate.known().filter(wanted);
+        let known = profiles.estimate.counted_failures().filter(wanted);
         let (policy, state) = (self.server.policy(tenant), RetryState::default());
         let profile = |(tool, kind): (&ToolName, FailureKind)| {
             profiles.profile(&policy.retry, (tool, policy.tool(tool).retryable), kind, state, now)
@@ -50,7 +50,7 @@ impl Insight {
         state: RetryState,
     ) -> Result<Option<Profile>, NoAnswer> {
         let profiles = self.decisions.read_profiles(&*self.operators, tenant).await?;
-        let is_known = profiles.estimate.known().any(|known| known == (tool, kind));
+        let is_known = profiles.estimate.counted_failures().any(|known| known == (tool, kind));
         let (policy, now) = (self.server.policy(tenant), self.store.now());
         let hinted = (tool, policy.tool(tool).retryable);
         Ok(is_known.then(|| profiles.profile(&policy.retry, hinted, kind, state, now)))

@@ -160,17 +160,17 @@ impl Insight {
             let counted_from = missing.map(|hour| begin(hour + 1).min(now));
             ReportDraft::new(&kept.since(first), tool, (as_of, counted_from))
         };
-        self.leave_out_what_is_gone(tenant, &mut told).await?;
+        self.drop_forgotten_calls(tenant, &mut told).await?;
         Ok(told.report)
     }
 
     /// Calls may have been forgotten since they were counted.
-    async fn leave_out_what_is_gone(&self, tenant: TenantId, told: &mut ReportDraft) -> Result<(), NoAnswer> {
+    async fn drop_forgotten_calls(&self, tenant: TenantId, told: &mut ReportDraft) -> Result<(), NoAnswer> {
         let pairs = told.report.near_pairs.iter().flat_map(|pair| [&pair.example.0, &pair.example.1]);
         let shown: Vec<&StoredName> = told.shown.iter().flatten().chain(pairs).collect();
         let stored = match shown.is_empty() {
             true => Vec::new(),
-            false => self.operators.still_stored(tenant, &shown).await?,
+            false => self.operators.check_stored(tenant, &shown).await?,
         };
         let mut stored = stored.into_iter();
         for (tool, shown) in told.report.tools.iter_mut().zip(&told.shown) {
@@ -275,7 +275,8 @@ impl Insight {
             let kept = shared.kept.lock();
             (kept.open, kept.counted)
         };
-        let rests = |last: OpenHours| last.took > CHEAP && self.server.clock.elapsed(last.began) < last.took * REST;
+        let rests =
+            |last: OpenHours| last.took > CHEAP && self.server.clock.elapsed_since(last.began) < last.took * REST;
         if counted.is_some_and(|last| last.at >= now || rests(last)) {
             return Ok(());
         }
@@ -289,7 +290,7 @@ impl Insight {
         let mut kept = shared.kept.lock();
         kept.hours.extend(anew);
         kept.open = open;
-        kept.counted = Some(OpenHours { at: now, began, took: self.server.clock.elapsed(began) });
+        kept.counted = Some(OpenHours { at: now, began, took: self.server.clock.elapsed_since(began) });
         kept.fold(i64::from(now.day()));
         Ok(())
     }

@@ -29,7 +29,7 @@ impl CallBuckets {
     fn take(&self, tenant: TenantId, a_second: u64, calls: usize, clock: &Clock) -> bool {
         let (most, mut buckets) = (a_second as f64, self.0.lock());
         let bucket = buckets.entry(tenant).or_insert_with(|| TokenBucket { left: most, at: clock.tick() });
-        bucket.left = (bucket.left + clock.elapsed(bucket.at).as_secs_f64() * most).min(most);
+        bucket.left = (bucket.left + clock.elapsed_since(bucket.at).as_secs_f64() * most).min(most);
         bucket.at = clock.tick();
         let is_there = bucket.left >= (calls as f64).min(most).max(1.0);
         if is_there {

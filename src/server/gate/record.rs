@@ -67,15 +67,15 @@ impl Decisions {
                 Err(rejection) => return DecisionOutcome::Rejected(rejection),
             };
             let observed;
-            let call = match reported(tree, &report) {
+            let call = match find_reported_call(tree, &report) {
                 Some(known) => known,
                 None => {
-                    observed = described(&report);
+                    observed = describe_report(&report);
                     &observed
                 }
             };
             let (tool, empty_means) = (call.tool.clone(), policy.tool(&call.tool).empty_means);
-            let text = engine::envelope::recorded(call, empty_means, &recorded);
+            let text = engine::envelope::envelope_of_report(call, empty_means, &recorded);
             match recorded.change.take() {
                 None => DecisionOutcome::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: true })),
                 #[cfg(feature = "break-invariants")]
@@ -93,14 +93,14 @@ impl Decisions {
             return Ok(Box::pin(self.with_arguments(tenant, &report, answer)).await?);
         }
         let settled = &answer.recorded.settled;
-        let took = self.server.clock.elapsed(started);
-        self.server.metrics.recorded(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
-        answer.recorded.trial.iter().for_each(|trial| self.server.metrics.retried(trial));
-        self.server.metrics.redacted(&answer.recorded.secrets);
-        telemetry::verdict::recorded(settled);
-        self.creations.recorded(tenant, &answer.recorded);
+        let took = self.server.clock.elapsed_since(started);
+        self.server.metrics.record_report(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
+        answer.recorded.trial.iter().for_each(|trial| self.server.metrics.record_retry(trial));
+        self.server.metrics.record_redactions(&answer.recorded.secrets);
+        telemetry::verdict::log_outcome(settled);
+        self.creations.remember_creation(tenant, &answer.recorded);
         if let Some((tool, observation)) = &answer.recorded.observation {
-            self.tools.reported(&policy, (tenant, tool), observation);
+            self.tools.record_report(&policy, (tenant, tool), observation);
         }
         Ok(answer)
     }
@@ -115,7 +115,7 @@ impl Decisions {
     ) -> Result<SharedState, NoAnswer> {
         let known = || {
             slot.advance(|tree| {
-                let call = reported(tree, report)?;
+                let call = find_reported_call(tree, report)?;
                 let facts = (engine::ledger_key_of(&tree.root, call), call.agent.clone(), call.tool.clone());
                 Some((facts, call.permit.is_some()))
             })
@@ -169,12 +169,12 @@ fn is_long(report: &OutcomeReport, observed: Option<&Request>) -> bool {
 }
 
 /// The call that a report is on, as its tree remembers it.
-fn reported<'a>(tree: &'a CallTree, report: &OutcomeReport) -> Option<&'a Call> {
-    tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))
+fn find_reported_call<'a>(tree: &'a CallTree, report: &OutcomeReport) -> Option<&'a Call> {
+    tree.sessions.get(&report.session).and_then(|session| session.find_reported_call(&report.call_id))
 }
 
 /// A call that was only reported, as its text needs it.
-fn described(report: &OutcomeReport) -> Call {
+fn describe_report(report: &OutcomeReport) -> Call {
     let observed: Option<&Proposal> = report.observed.as_deref();
-    observed.map_or_else(|| unreachable!("a report is on a known call, or says what it was"), Call::observed)
+    observed.map_or_else(|| unreachable!("a report is on a known call, or says what it was"), Call::from_report)
 }

@@ -117,7 +117,7 @@ impl Privacy {
         if let Some((_, by)) = sealing.filter(|_| begun) {
             let what = format!("all that is stored was sealed anew with the key {newest}: {} rows", so_far.rows);
             let event = AuditEvent::new(AuditOperation::KeyRotated, by.clone(), what);
-            patiently(|| self.operators.tell(tenant, &event)).await?;
+            patiently(|| self.operators.append_audit_entry(tenant, &event)).await?;
         }
         Ok(ResealProgress { percent: 100, ..so_far })
     }
@@ -134,7 +134,9 @@ impl Privacy {
     async fn tell_reseal(&self, tenant: TenantId, by: &Actor, newest: &str, begun: &mut bool) -> Result<(), NoAnswer> {
         if !*begun {
             let what = format!("what is stored is sealed anew with the key {newest}");
-            self.operators.tell(tenant, &AuditEvent::new(AuditOperation::KeyRotated, by.clone(), what)).await?;
+            self.operators
+                .append_audit_entry(tenant, &AuditEvent::new(AuditOperation::KeyRotated, by.clone(), what))
+                .await?;
             *begun = true;
         }
         Ok(())

@@ -23,7 +23,7 @@ impl Privacy {
         let Some(deleted) = self.store.delete_old(now, server).await? else { return Ok(false) };
         let mut told: BTreeMap<TenantId, Vec<String>> = BTreeMap::new();
         for ((tenant, kind), rows) in deleted {
-            self.server.metrics.deleted(kind, rows);
+            self.server.metrics.record_deletions(kind, rows);
             told.entry(tenant).or_default().push(format!("{kind} {rows}"));
         }
         for (tenant, kinds) in told {
@@ -60,7 +60,7 @@ impl Privacy {
                     self.erased.lock().insert(tenant.id);
                 }
             } else if tenant.quotas.sessions.is_some() || tenant.quotas.stored_bytes.is_some() {
-                self.store.count_used(tenant.id).await?;
+                self.store.count_usage(tenant.id).await?;
             }
         }
         Ok(())

@@ -50,7 +50,7 @@ impl Savings {
     }
 
     /// Savings of the minute that began and ended then; none where it is not counted yet.
-    pub(super) fn within(&self, start: Timestamp, end: Timestamp) -> Option<RefusalSavings> {
+    pub(super) fn savings_of_minute(&self, start: Timestamp, end: Timestamp) -> Option<RefusalSavings> {
         (end <= self.until).then(|| self.minutes.get(&start).copied().unwrap_or_default())
     }
 }
@@ -89,13 +89,13 @@ mod tests {
         Timestamp::from_millis(minute * MINUTE_MS)
     }
 
-    fn denied(denied: u64) -> RefusalSavings {
+    fn denied_savings(denied: u64) -> RefusalSavings {
         RefusalSavings { denied, ..RefusalSavings::default() }
     }
 
-    fn counted(minutes: &[(i64, u64)], until: i64) -> Refusals {
+    fn count_refusals(minutes: &[(i64, u64)], until: i64) -> Refusals {
         Refusals {
-            saved: minutes.iter().map(|(minute, count)| (at(*minute), denied(*count))).collect(),
+            saved: minutes.iter().map(|(minute, count)| (at(*minute), denied_savings(*count))).collect(),
             until: at(until),
         }
     }
@@ -105,23 +105,27 @@ mod tests {
         let mut savings = Savings::default();
         savings.begin(at(DAY + 600));
         assert_eq!(savings.until, at(DAY), "from the beginning of the day");
-        savings.add(counted(&[(DAY + 10, 2), (DAY + 590, 3)], DAY + 595));
-        assert_eq!(savings.today, denied(5));
-        assert_eq!(savings.within(at(DAY + 590), at(DAY + 591)), Some(denied(3)));
-        assert_eq!(savings.within(at(DAY + 591), at(DAY + 592)), Some(RefusalSavings::default()), "counted, and none");
-        assert_eq!(savings.within(at(DAY + 595), at(DAY + 596)), None, "nobody knows yet");
+        savings.add(count_refusals(&[(DAY + 10, 2), (DAY + 590, 3)], DAY + 595));
+        assert_eq!(savings.today, denied_savings(5));
+        assert_eq!(savings.savings_of_minute(at(DAY + 590), at(DAY + 591)), Some(denied_savings(3)));
+        assert_eq!(
+            savings.savings_of_minute(at(DAY + 591), at(DAY + 592)),
+            Some(RefusalSavings::default()),
+            "counted, and none"
+        );
+        assert_eq!(savings.savings_of_minute(at(DAY + 595), at(DAY + 596)), None, "nobody knows yet");
     }
 
     #[test]
     fn at_midnight_the_day_begins_anew_and_the_hour_does_not() {
         let mut savings = Savings::default();
         savings.begin(at(DAY - 10));
-        savings.add(counted(&[(DAY - 20, 4)], DAY - 10));
+        savings.add(count_refusals(&[(DAY - 20, 4)], DAY - 10));
         savings.begin(at(DAY + 5));
-        savings.add(counted(&[(DAY - 5, 2), (DAY + 1, 1)], DAY + 5));
-        assert_eq!(savings.today, denied(1));
-        assert_eq!(savings.within(at(DAY - 20), at(DAY - 19)), Some(denied(4)));
-        assert_eq!(savings.within(at(DAY - 5), at(DAY - 4)), Some(denied(2)));
+        savings.add(count_refusals(&[(DAY - 5, 2), (DAY + 1, 1)], DAY + 5));
+        assert_eq!(savings.today, denied_savings(1));
+        assert_eq!(savings.savings_of_minute(at(DAY - 20), at(DAY - 19)), Some(denied_savings(4)));
+        assert_eq!(savings.savings_of_minute(at(DAY - 5), at(DAY - 4)), Some(denied_savings(2)));
         let mut late = Savings::default();
         late.begin(at(DAY + 5));
         assert_eq!((late.until, late.until()), (at(DAY - 54), at(DAY)), "the hour before is counted first");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Decisions, Insight, SessionError, decide::nothing};
+use super::{Decisions, Insight, SessionError, decide::read_nothing};
 use callgate_core::{
     domain::{
         grant::Grant,
@@ -47,7 +47,7 @@ impl Decisions {
                 Ok((self.counters(&policy, tenant, &slot, session).await?, past))
             }
         };
-        let state = self.look(tenant, session, read, |tree, (counters, past), now| {
+        let state = self.read_tree(tenant, session, read, |tree, (counters, past), now| {
             engine::session_state(&policy, tree, session, (&counters, &past), extent, now)
         });
         let state = state.await?.ok_or(SessionError::Rejected(SessionUnknown))?;
@@ -61,7 +61,7 @@ impl Decisions {
     /// [`SessionError`] when the session is unknown or cannot be read.
     pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, SessionError> {
         let now = self.store.now();
-        self.look(tenant, session, nothing, |tree, (), _| {
+        self.read_tree(tenant, session, read_nothing, |tree, (), _| {
             let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
             let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
             open.map(|grant| (grant.clone(), used(grant))).collect()
@@ -78,8 +78,9 @@ impl Decisions {
         if halts.is_empty() {
             return Ok(None);
         }
-        let line: Vec<SessionId> =
-            self.look(tenant, session, nothing, |tree, (), _| tree.line(session).cloned().collect()).await?;
+        let line: Vec<SessionId> = self
+            .read_tree(tenant, session, read_nothing, |tree, (), _| tree.ancestry(session).cloned().collect())
+            .await?;
         let stops = |halt: &&Halt| match &halt.what {
             HaltTarget::Tenant => true,
             HaltTarget::Session(halted) => line.contains(halted),

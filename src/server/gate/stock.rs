@@ -12,18 +12,18 @@ impl Insight {
         let load = self.store.load();
         self.note_standing(&load);
         let StoreLoad { queued, pools } = load;
-        self.server.metrics.queued(queued);
+        self.server.metrics.record_queue(queued);
         for Pool { name, used, idle, max } in pools {
-            self.server.metrics.connected(name, (used, idle, max));
+            self.server.metrics.record_connections(name, (used, idle, max));
         }
-        self.server.metrics.cached(self.server.slots.size());
-        self.server.metrics.admitted(self.server.admission.load());
+        self.server.metrics.record_cache(self.server.slots.size());
+        self.server.metrics.record_admission(self.server.admission.load());
         self.server.metrics.profiles(self.decisions.learned.age(&self.server.clock));
         let mut halts: BTreeMap<&str, u64> = HaltTarget::KINDS.into_iter().map(|kind| (kind, 0)).collect();
         for kind in self.server.halts.kinds() {
             *halts.entry(kind).or_default() += 1;
         }
-        self.server.metrics.halted(halts);
+        self.server.metrics.record_halts(halts);
     }
 
     /// Records the open approval requests and the stopped sessions of all tenants. Counts the budgets near their limit,
@@ -36,7 +36,7 @@ impl Insight {
         let Questions { open, sessions, oldest } = self.store.open_questions(&tenants).await?;
         let oldest = oldest.map_or(0, |asked| self.store.now().since_ms(asked));
         self.server.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
-        self.server.metrics.stopped(self.store.stopped_sessions(&tenants).await?);
+        self.server.metrics.record_stopped_sessions(self.store.stopped_sessions(&tenants).await?);
         self.count_near_budgets().await
     }
 }

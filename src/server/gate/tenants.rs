@@ -21,24 +21,24 @@ const VOUCHED: Duration = Duration::from_secs(2);
 
 /// Tenants, and when they were read. The tenant `default` is known before the first read.
 #[derive(Debug)]
-pub(super) struct Tenants(ArcSwap<Known>);
+pub(super) struct Tenants(ArcSwap<TenantTable>);
 
 #[derive(Debug)]
-struct Known {
+struct TenantTable {
     tenants: BTreeMap<TenantId, Arc<Tenant>>,
     read: Option<Tick>,
 }
 
 impl Default for Tenants {
     fn default() -> Self {
-        Self(ArcSwap::from_pointee(Known { tenants: BTreeMap::new(), read: None }))
+        Self(ArcSwap::from_pointee(TenantTable { tenants: BTreeMap::new(), read: None }))
     }
 }
 
 impl Tenants {
     fn set(&self, tenants: Vec<Tenant>, read: Tick) {
         let tenants = tenants.into_iter().map(|tenant| (tenant.id, Arc::new(tenant))).collect();
-        let new = Arc::new(Known { tenants, read: Some(read) });
+        let new = Arc::new(TenantTable { tenants, read: Some(read) });
         // Two looks may end in the other order.
         self.0.rcu(
             |known| if known.read.is_some_and(|before| before > read) { Arc::clone(known) } else { Arc::clone(&new) },
@@ -51,13 +51,13 @@ impl Tenants {
 
     /// Age of the last read; zero before the first.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
-        self.0.load().read.map_or(Duration::ZERO, |read| clock.elapsed(read))
+        self.0.load().read.map_or(Duration::ZERO, |read| clock.elapsed_since(read))
     }
 
     /// True for a tenant that is certainly served at this moment, without a read: `default` can be neither suspended
     /// nor deleted.
     pub(super) fn vouches(&self, tenant: TenantId, clock: &Clock) -> bool {
-        tenant == DEFAULT_TENANT || self.0.load().read.is_some_and(|read| clock.elapsed(read) <= VOUCHED)
+        tenant == DEFAULT_TENANT || self.0.load().read.is_some_and(|read| clock.elapsed_since(read) <= VOUCHED)
     }
 }
 

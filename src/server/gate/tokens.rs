@@ -32,7 +32,7 @@ impl Identities {
         ttl_ms: Option<u64>,
         by: &Actor,
     ) -> Result<(String, StoredToken), NoAnswer> {
-        let (text, token) = minted(tenant, is, ttl_ms, self.store.now(), by)?;
+        let (text, token) = mint_token(tenant, is, ttl_ms, self.store.now(), by)?;
         self.store.put_token(&token, None, by).await?;
         self.credentials.made_one();
         Ok((text, token))
@@ -63,10 +63,10 @@ impl Identities {
         let (known, _) = self.store.tokens_by_id(&[id.to_owned()]).await.map_err(NoAnswer::from)?;
         let old = known.into_iter().find(|token| token.tenant == tenant).ok_or(TokenError::Unknown)?;
         let now: Timestamp = self.store.now();
-        if let Some(why) = old.refused(now) {
+        if let Some(why) = old.rejection_reason(now) {
             return Err(TokenError::Ended(why));
         }
-        let (text, new) = minted(tenant, old.is, ttl_ms, now, by)?;
+        let (text, new) = mint_token(tenant, old.is, ttl_ms, now, by)?;
         let end = Some((id, now.plus_ms(overlap_ms)));
         self.store.put_token(&new, end, by).await.map_err(NoAnswer::from)?;
         self.credentials.forget(id);
@@ -74,7 +74,7 @@ impl Identities {
     }
 }
 
-fn minted(
+fn mint_token(
     tenant: TenantId,
     is: MappedIdentity,
     ttl_ms: Option<u64>,

@@ -64,7 +64,7 @@ impl Decisions {
     /// conflict.
     fn new_slot(&self, tenant: TenantId, root: &SessionId) -> Arc<Slot> {
         let known = self.server.slots.get(tenant, root);
-        known.unwrap_or_else(|| self.server.slots.put(CallTree::new(tenant, root.clone(), self.store.now())))
+        known.unwrap_or_else(|| self.server.slots.put_tree(CallTree::new(tenant, root.clone(), self.store.now())))
     }
 
     pub(super) async fn known_root(
@@ -98,7 +98,7 @@ impl Decisions {
                     let tree = loaded.inspect_err(|error| loading.fail(error))?;
                     tree.sessions.keys().for_each(|session| self.server.slots.set_root(tenant, session, root));
                     self.server.metrics.looked_up(was_there);
-                    return Ok(self.server.slots.put(tree));
+                    return Ok(self.server.slots.put_tree(tree));
                 }
                 // The loading task may be dropped; then another one loads.
                 LoadTurn::Wait(mut other) => {
@@ -127,7 +127,7 @@ impl Decisions {
 
     /// The events of those calls of a decision that their tree has forgotten, as far as that is known: it recalls them
     /// under its lock.
-    pub(super) async fn forgotten<R>(
+    pub(super) async fn recall_forgotten<R>(
         &self,
         subject: &Subject<'_, R>,
         slot: &Arc<Slot>,

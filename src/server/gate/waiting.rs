@@ -47,10 +47,10 @@ impl Decisions {
         let mut questions: Option<BTreeSet<String>> = None;
         loop {
             let judged = self.server.clock.tick();
-            let in_time = left.map(|left| left.saturating_sub(self.server.clock.elapsed(started)));
+            let in_time = left.map(|left| left.saturating_sub(self.server.clock.elapsed_since(started)));
             let answers = self.evaluate_in(requests.clone(), in_time).await?;
-            let left = most.saturating_sub(self.server.clock.elapsed(started));
-            let mut awaited = awaited(&answers, left);
+            let left = most.saturating_sub(self.server.clock.elapsed_since(started));
+            let mut awaited = list_wait_targets(&answers, left);
             let asked = awaited.iter().filter_map(|awaited| match awaited {
                 WaitTarget::Answer(question) => Some(question.id.clone()),
                 _ => None,
@@ -58,18 +58,18 @@ impl Decisions {
             let asked: BTreeSet<String> = asked.collect();
             // A new approval request ends the wait.
             if questions.get_or_insert_with(|| asked.clone()).is_superset(&asked) {
-                Box::pin(self.until_moved(&requests, &mut awaited, judged, left)).await?;
+                Box::pin(self.wait_for_targets(&requests, &mut awaited, judged, left)).await?;
             } else {
                 awaited.clear();
             }
-            if awaited.is_empty() || self.server.clock.elapsed(started) >= most {
+            if awaited.is_empty() || self.server.clock.elapsed_since(started) >= most {
                 return Ok(answers);
             }
         }
     }
 
     /// Waits until one of these has come, or the time is over; empties them then. The suspension of the tenant ends it.
-    async fn until_moved(
+    async fn wait_for_targets(
         &self,
         requests: &[Request],
         awaited: &mut Vec<WaitTarget>,
@@ -79,7 +79,7 @@ impl Decisions {
         let Some(request) = requests.first() else { return Ok(()) };
         let began = self.server.clock.tick();
         while !awaited.is_empty() {
-            let waited = self.server.clock.elapsed(began);
+            let waited = self.server.clock.elapsed_since(began);
             if waited >= left {
                 awaited.clear();
                 return Ok(());
@@ -100,11 +100,11 @@ impl Decisions {
     async fn has_come(&self, request: &Request, awaited: &WaitTarget, judged: Tick) -> Result<bool, NoAnswer> {
         Ok(match awaited {
             // No approver answers faster, and all waiting callers share one read.
-            WaitTarget::Answer(_) if self.server.clock.elapsed(judged) < LOOK_EVERY => false,
+            WaitTarget::Answer(_) if self.server.clock.elapsed_since(judged) < LOOK_EVERY => false,
             WaitTarget::Answer(question) => !self.is_open(request, question, judged).await?,
-            WaitTarget::Pause(pause) => self.server.clock.elapsed(judged) >= *pause,
+            WaitTarget::Pause(pause) => self.server.clock.elapsed_since(judged) >= *pause,
             WaitTarget::Twin(twin, recheck) => {
-                self.server.clock.elapsed(judged) >= *recheck || !self.is_running(request, *twin).await?
+                self.server.clock.elapsed_since(judged) >= *recheck || !self.is_running(request, *twin).await?
             }
         })
     }
@@ -131,7 +131,7 @@ impl Decisions {
 }
 
 /// Events that the calls wait for; none when one may run. A pause that ends too late is not among them.
-fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<WaitTarget> {
+fn list_wait_targets(answers: &[EvaluateAnswer], left: Duration) -> Vec<WaitTarget> {
     if left.is_zero() || answers.iter().any(|answer| answer.verdict.decision == Decision::Allow) {
         return Vec::new();
     }

@@ -13,8 +13,9 @@ use super::{
     decode::{DecodeResult, arguments, maybe_session, maybe_text, note, page_size, required_text, wrong},
     encode, identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
-    page, service, status,
-    stop::Stop,
+    page, service,
+    shutdown::Stop,
+    status,
     time::{span, timestamp},
     watch::{WatchPoll, WatchStream, watch},
 };
@@ -24,7 +25,7 @@ use crate::{
 };
 use callgate_core::domain::{
     audit::Actor,
-    control::{ClearanceScope, Clears},
+    control::{ClearanceScope, ClearanceTerms},
     fingerprint::ArgsDigest,
     ids::{SessionId, TenantId},
     inbox::{ApprovalQuery, Question, QuestionState},
@@ -56,7 +57,7 @@ impl ApprovalService {
     }
 
     /// May they answer it by now, as far as groups go?
-    fn is_for(&self, tenant: TenantId, whom: &Whom, question: &Question) -> bool {
+    fn is_for(&self, tenant: TenantId, whom: &ApproverFilter, question: &Question) -> bool {
         if whom.group.is_none() && whom.person.is_none() {
             return true;
         }
@@ -70,7 +71,7 @@ impl ApprovalService {
     async fn by_risk(
         &self,
         tenant: TenantId,
-        (session, whom): (Option<&SessionId>, &Whom),
+        (session, whom): (Option<&SessionId>, &ApproverFilter),
         size: usize,
         page_token: &str,
     ) -> MethodResult<v1::ListApprovalsResponse> {
@@ -90,21 +91,21 @@ impl ApprovalService {
         found.sort_by_cached_key(weight);
         let total_size = u32::try_from(found.len()).unwrap_or(u32::MAX);
         let rest = found.into_iter().filter(|one| after.as_ref().is_none_or(|after| weight(one) > *after));
-        let (found, next_page_token) = page::cut(rest.collect(), size, |last| {
+        let (found, next_page_token) = page::split_page(rest.collect(), size, |last| {
             page::token([last.0.as_str(), &last.1.asked_at.as_millis().to_string(), &last.1.approval_id])
         });
-        let approvals = found.into_iter().map(|(_, question)| encoded(question, approvals, tenant)).collect();
+        let approvals = found.into_iter().map(|(_, question)| encode_approval(question, approvals, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size }))
     }
 
     async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Question, Status> {
-        let found = service::within(self.approvals.question(tenant, approval_id)).await?;
+        let found = service::answer_in_time(self.approvals.question(tenant, approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
 }
 
 /// Filter by recipient: a group, a person, or all.
-struct Whom {
+struct ApproverFilter {
     group: Option<String>,
     person: Option<Actor>,
 }
@@ -118,13 +119,13 @@ fn weight((risk, question): &RankedRequest) -> (Reverse<RiskLevel>, Timestamp, S
 }
 
 /// Sort key of a request in a list by time.
-fn place(question: &Question) -> (Timestamp, String) {
+fn sort_key(question: &Question) -> (Timestamp, String) {
     (question.asked_at, question.approval_id.clone())
 }
 
-fn encoded(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::Approval {
+fn encode_approval(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::Approval {
     let (now, route) = (approvals.store.now(), approvals.route(tenant, &question));
-    let (declared, tier) = approvals.declared(tenant, &question);
+    let (declared, tier) = approvals.declared_risk(tenant, &question);
     let (risk, risk_reasons) = risk::of(&question, declared, &route);
     let asked_at = question.asked_at;
     let (resolution, edited) = (question.resolution.as_ref(), question.edited.as_ref());
@@ -180,7 +181,7 @@ fn encoded(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::A
 }
 
 /// Decodes the further calls that an approval lets through.
-fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Clears>> {
+fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<ClearanceTerms>> {
     let ttl_ms = span("ttl", message.ttl.as_ref(), 1..=TTL_DAYS_MAX * DAY_MS)?;
     let scope = match v1::ApprovalScope::try_from(message.scope) {
         Ok(v1::ApprovalScope::Unspecified | v1::ApprovalScope::Call) if ttl_ms.is_some() => {
@@ -192,11 +193,11 @@ fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Clears>> 
         Ok(v1::ApprovalScope::Tool) => ClearanceScope::Tool,
         Err(_) => return wrong("scope", format!("is {}, which is no scope of an answer", message.scope)),
     };
-    Ok(Some(Clears { scope, ttl_ms: ttl_ms.unwrap_or(TTL_MS_DEFAULT) }))
+    Ok(Some(ClearanceTerms { scope, ttl_ms: ttl_ms.unwrap_or(TTL_MS_DEFAULT) }))
 }
 
 /// The arguments that a yes is for instead of those that were asked about.
-fn edited(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<ChosenArguments>> {
+fn decode_edit(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<ChosenArguments>> {
     if message.edited_arguments_json.is_empty() {
         return match (message.validate_only, message.edited_args_digest.is_empty()) {
             (true, _) => wrong("validate_only", "goes with edited arguments only"),
@@ -240,9 +241,9 @@ struct Questions {
 }
 
 impl WatchPoll for Questions {
-    type Told = v1::WatchApprovalsResponse;
+    type Message = v1::WatchApprovalsResponse;
 
-    async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
+    async fn poll_changes(&mut self) -> Result<Vec<Self::Message>, Status> {
         // One read serves all watchers, and all waiting callers.
         let found = self.approvals.open_questions(self.tenant).await.map_err(status::gate)?;
         let now = self.approvals.store.now();
@@ -250,7 +251,7 @@ impl WatchPoll for Questions {
         let gone: Vec<String> = self.open.keys().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
         for id in gone {
-            let closed = service::within(self.approvals.question(self.tenant, &id)).await?;
+            let closed = service::answer_in_time(self.approvals.question(self.tenant, &id)).await?;
             // Beyond the longest page a request may be open and not listed.
             if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
@@ -270,8 +271,9 @@ impl WatchPoll for Questions {
         };
         told.extend(listed.filter(is_news).cloned());
         let tenant = self.tenant;
-        let response =
-            |question| v1::WatchApprovalsResponse { approval: Some(encoded(question, &self.approvals, tenant)) };
+        let response = |question| v1::WatchApprovalsResponse {
+            approval: Some(encode_approval(question, &self.approvals, tenant)),
+        };
         Ok(told.into_iter().map(response).collect())
     }
 }
@@ -289,7 +291,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let Ok(state) = v1::ApprovalState::try_from(message.state) else {
             return Ok(wrong("state", format!("is {}, which is no state of a question", message.state))?);
         };
-        let whom = Whom { group: maybe_text("group", &message.group)?, person };
+        let whom = ApproverFilter { group: maybe_text("group", &message.group)?, person };
         match v1::ApprovalOrder::try_from(message.order) {
             Ok(v1::ApprovalOrder::Unspecified) => {}
             Ok(v1::ApprovalOrder::Risk) if state == v1::ApprovalState::Pending => {
@@ -312,8 +314,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         };
         let (mut found, mut looks) = (Vec::new(), 0);
         let rest = loop {
-            let read = service::within(self.approvals.operators.questions(tenant, &wanted)).await?;
-            let last = read.last().filter(|_| read.len() == wanted.max).map(place);
+            let read = service::answer_in_time(self.approvals.operators.questions(tenant, &wanted)).await?;
+            let last = read.last().filter(|_| read.len() == wanted.max).map(sort_key);
             found.extend(read.into_iter().filter(|question| self.is_for(tenant, &whom, question)));
             looks += 1;
             match last {
@@ -323,10 +325,10 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         };
         let is_whole = found.len() > size;
         let token = |(at, id): (Timestamp, String)| page::token([&at.as_millis().to_string(), &id]);
-        let (found, next) = page::cut(found, size, |last| token(place(last)));
+        let (found, next) = page::split_page(found, size, |last| token(sort_key(last)));
         // After the limit of reads, the next page begins behind the last one read.
         let next_page_token = if is_whole { next } else { rest.map(token).unwrap_or_default() };
-        let approvals = found.into_iter().map(|question| encoded(question, &self.approvals, tenant)).collect();
+        let approvals = found.into_iter().map(|question| encode_approval(question, &self.approvals, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size: 0 }))
     }
 
@@ -334,9 +336,9 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let question = self.question(tenant, &id).await?;
-        let ran = service::within(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
+        let ran = service::answer_in_time(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
         let approval =
-            v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encoded(question, &self.approvals, tenant) };
+            v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encode_approval(question, &self.approvals, tenant) };
         Ok(Response::new(v1::GetApprovalResponse { approval: Some(approval) }))
     }
 
@@ -349,10 +351,10 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
-        let (clears, edited) = (clears(&message)?, edited(&message)?);
+        let (clears, edited) = (clears(&message)?, decode_edit(&message)?);
         let reply = ApproverReply { approval_id, approve: message.approve, by, reason, clears, edited };
-        let question = service::within(Box::pin(self.approvals.resolve(tenant, &reply))).await?;
-        let approval = Some(encoded(question, &self.approvals, tenant));
+        let question = service::answer_in_time(Box::pin(self.approvals.resolve(tenant, &reply))).await?;
+        let approval = Some(encode_approval(question, &self.approvals, tenant));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }
 
@@ -365,8 +367,9 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
-        let question = service::within(Box::pin(self.approvals.withdraw(tenant, &approval_id, by, reason))).await?;
-        let approval = Some(encoded(question, &self.approvals, tenant));
+        let question =
+            service::answer_in_time(Box::pin(self.approvals.withdraw(tenant, &approval_id, by, reason))).await?;
+        let approval = Some(encode_approval(question, &self.approvals, tenant));
         Ok(Response::new(v1::WithdrawApprovalResponse { approval }))
     }
 

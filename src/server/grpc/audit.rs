@@ -30,7 +30,7 @@ impl AuditService {
     }
 }
 
-fn encoded(entry: ChainEntry) -> v1::AuditEntry {
+fn encode_entry(entry: ChainEntry) -> v1::AuditEntry {
     let [by, credential, origin, session_id, what, why] = entry.words.map(|word| word.text.unwrap_or_default());
     let nanos = i32::try_from(entry.at_us.rem_euclid(1_000_000) * 1_000).unwrap_or_default();
     v1::AuditEntry {
@@ -69,10 +69,10 @@ impl v1::audit_service_server::AuditService for AuditService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse::<u64>().ok())?;
-        let entries = service::within(Box::pin(self.privacy.operators.audit(tenant, before, size + 1))).await?;
+        let entries = service::answer_in_time(Box::pin(self.privacy.operators.audit(tenant, before, size + 1))).await?;
         let (entries, next_page_token) =
-            page::cut(entries, size, |last: &ChainEntry| page::token([&last.number.to_string()]));
-        let entries = entries.into_iter().map(encoded).collect();
+            page::split_page(entries, size, |last: &ChainEntry| page::token([&last.number.to_string()]));
+        let entries = entries.into_iter().map(encode_entry).collect();
         Ok(Response::new(v1::ListAuditEntriesResponse { entries, next_page_token }))
     }
 

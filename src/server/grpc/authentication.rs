@@ -35,7 +35,8 @@ impl Services {
             None => return Box::pin(ready(Ok(answer(Status::unimplemented(NOWHERE), request.headers())))),
         };
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
-        let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
+        let (shown, from) =
+            (read_credential(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
         // On an address that other machines can reach, a credential is required.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
         if matches!(shown, PresentedCredential::Nothing | PresentedCredential::Certificate { .. })
@@ -43,7 +44,7 @@ impl Services {
             && !self.0.identities.wants_credentials()
         {
             if peer.is_some_and(|peer| peer.address.is_some()) && !is_addressed_to_here(&request) {
-                return Box::pin(ready(Ok(answer(status::name_refused(), request.headers()))));
+                return Box::pin(ready(Ok(answer(status::host_name_status(), request.headers()))));
             }
             return self.admit(request, Arc::clone(&self.0.local), allowed);
         }
@@ -66,7 +67,7 @@ impl Services {
             let identities = &services.0.identities;
             let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
             let from = peer.and_then(|peer| peer.from(request.headers()));
-            let refused = match (known, shown(request.headers(), peer)) {
+            let refused = match (known, read_credential(request.headers(), peer)) {
                 (None, PresentedCredential::Bearer(text)) => match identities.looked_up(text, from).await {
                     Ok(identity) => return services.admit(request, identity, allowed).await,
                     Err(refused) => refused,
@@ -74,11 +75,11 @@ impl Services {
                 (refused, _) => refused.unwrap_or(CredentialRejection::Unknown("no credential was shown")),
             };
             if let CredentialRejection::Unknown(why) = refused {
-                identities.refused(from);
-                status::tell_refused(why, from);
+                identities.count_rejection(from);
+                status::log_rejection(why, from);
                 slow.await;
             }
-            Ok(answer(status::refused(refused), request.headers()))
+            Ok(answer(status::rejection_status(refused), request.headers()))
         })
     }
 
@@ -95,12 +96,12 @@ impl Services {
         let lasts = roles::lasts(request.uri().path());
         request.extensions_mut().insert(Arc::clone(&identity));
         let answer = self.check_tenant(request);
-        if lasts { guard::guarded(answer, Arc::clone(&self.0.identities), identity) } else { answer }
+        if lasts { guard::guard_answer(answer, Arc::clone(&self.0.identities), identity) } else { answer }
     }
 }
 
 /// The credential of a request. A token takes precedence over a certificate: a proxy has one of its own.
-fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> PresentedCredential<'a> {
+fn read_credential<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> PresentedCredential<'a> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     match (given.next(), given.next(), peer.and_then(|peer| peer.names.as_ref())) {
         (None, _, Some(Names { dns, uris })) => PresentedCredential::Certificate { dns, uris },

@@ -3,7 +3,7 @@
 use super::{
     decode::{DecodeResult, count, wrong},
     limits::{BACKTEST_CALLS_DEFAULT, BACKTEST_CALLS_MAX, CHANGES_MAX, DAY_MS, PROBLEMS_MAX},
-    status::clipped,
+    status::clip_text,
     time::{point_in_time, timestamp},
 };
 use crate::{
@@ -21,12 +21,12 @@ fn problem(severity: v1::PolicyProblemSeverity, problem: &PolicyProblem) -> v1::
         severity: severity.into(),
         line: problem.line.unwrap_or_default(),
         column: problem.column.unwrap_or_default(),
-        path: clipped(&problem.path),
-        problem: clipped(&problem.problem),
+        path: clip_text(&problem.path),
+        problem: clip_text(&problem.problem),
     }
 }
 
-pub(super) fn checked(
+pub(super) fn encode_check(
     checked: CheckedPolicy,
     encoded: impl FnOnce(Revision) -> v1::PolicyRevision,
 ) -> v1::CheckPolicyResponse {
@@ -56,7 +56,7 @@ pub(super) fn checked(
 }
 
 /// Decodes the query of calls.
-pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> DecodeResult<BacktestQuery> {
+pub(super) fn decode_query(message: &v1::BacktestPolicyRequest, now: Timestamp) -> DecodeResult<BacktestQuery> {
     let until = match &message.end_time {
         None => now,
         given => point_in_time("end_time", given.as_ref())?,
@@ -79,12 +79,12 @@ fn example(example: Example) -> v1::BacktestExample {
         call_id: example.call_id.to_string(),
         before: before.to_wire().into(),
         after: after.to_wire().into(),
-        message: clipped(&example.message),
+        message: clip_text(&example.message),
     }
 }
 
 /// One message of the stream.
-pub(super) fn told(told: BacktestTold) -> v1::BacktestPolicyResponse {
+pub(super) fn encode_progress(told: BacktestTold) -> v1::BacktestPolicyResponse {
     use v1::backtest_policy_response::Event;
     let event = match told {
         BacktestTold::Progress { judged, total } => {

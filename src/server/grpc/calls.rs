@@ -59,7 +59,7 @@ fn filter(field: &str, filter: Option<&v1::CallFilter>) -> DecodeResult<CallFilt
     })
 }
 
-pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> DecodeResult<SessionQuery> {
+pub(super) fn decode_session_query(message: &v1::ListSessionsRequest) -> DecodeResult<SessionQuery> {
     let after = page::after(&message.page_token, |[last_us, root, depth, session]| {
         let (root, session) = (root.to_owned(), session.to_owned());
         Some(SessionPlace { last_us: page::micros(last_us)?, root, depth: depth.parse().ok()?, session })
@@ -72,7 +72,7 @@ pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> DecodeResult
     })
 }
 
-pub(super) fn calls_wanted(message: &v1::ListCallsRequest) -> DecodeResult<CallQuery> {
+pub(super) fn decode_call_query(message: &v1::ListCallsRequest) -> DecodeResult<CallQuery> {
     let after = page::after(&message.page_token, |[last_us, root, seq]| {
         Some(CallPlace { last_us: page::micros(last_us)?, root: root.to_owned(), seq: seq.parse().ok()? })
     })?;
@@ -94,7 +94,7 @@ pub(super) fn call_id(given: &str) -> DecodeResult<CallId> {
     Ok(CallId::parse("call_id", given)?)
 }
 
-fn searched(since_us: Option<i64>, is_sealed: bool) -> v1::SearchedRange {
+fn encode_searched(since_us: Option<i64>, is_sealed: bool) -> v1::SearchedRange {
     let since_time = since_us.map(|us| timestamp(Timestamp::from_millis(us.div_euclid(1_000))));
     v1::SearchedRange { since_time, has_encrypted_arguments: is_sealed }
 }
@@ -125,7 +125,7 @@ pub(super) fn sessions(
         last_reason: line.last_reason.unwrap_or_default(),
     };
     v1::ListSessionsResponse {
-        searched_range: Some(searched(looked.since_us, looked.is_sealed)),
+        searched_range: Some(encode_searched(looked.since_us, looked.is_sealed)),
         next_page_token: looked.next.map(token).unwrap_or_default(),
         sessions: looked.found.into_iter().map(session).collect(),
     }
@@ -134,7 +134,7 @@ pub(super) fn sessions(
 pub(super) fn calls(looked: SearchPage<CallLine, CallPlace>) -> v1::ListCallsResponse {
     let token = |place: CallPlace| page::token([&place.last_us.to_string(), &place.root, &place.seq.to_string()]);
     v1::ListCallsResponse {
-        searched_range: Some(searched(looked.since_us, looked.is_sealed)),
+        searched_range: Some(encode_searched(looked.since_us, looked.is_sealed)),
         next_page_token: looked.next.map(token).unwrap_or_default(),
         calls: looked.found.into_iter().map(entry).collect(),
     }
@@ -229,7 +229,7 @@ fn answer(answer: CallAnswer) -> v1::CallAnswer {
     }
 }
 
-pub(super) fn explained(call: StoredCallExplanation) -> v1::ExplainCallResponse {
+pub(super) fn encode_explanation(call: StoredCallExplanation) -> v1::ExplainCallResponse {
     let rule = |explained: RuleExplanation| v1::ExplainedRule {
         rule: explained.rule,
         mode: explained.mode.unwrap_or_default().to_owned(),

@@ -42,7 +42,7 @@ impl CancelOnDrop {
     }
 
     /// The response: once its connection takes the text of it, the host may have it.
-    pub(super) fn once_sent(self, response: Response) -> Response {
+    pub(super) fn complete_when_sent(self, response: Response) -> Response {
         response.map(|body| {
             Body::new(body.map_frame(move |frame| {
                 self.over();
@@ -58,7 +58,7 @@ impl Drop for CancelOnDrop {
         let (calls, identity) = (self.calls.clone(), Arc::clone(&self.identity));
         runtime.spawn(async move {
             let headers = HeaderMap::new();
-            until_called_off(|| calls.recorded(&identity, report.clone(), &headers, None)).await;
+            until_called_off(|| calls.record_message(&identity, report.clone(), &headers, None)).await;
         });
     }
 }

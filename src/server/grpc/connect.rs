@@ -21,8 +21,8 @@ use super::{
     limits::{MESSAGE_BYTES_MAX, STREAM_BYTES_MAX, STREAM_REQUESTS_MAX},
     malformed::MalformedField,
     service::GateService,
+    shutdown::Stop,
     status,
-    stop::Stop,
     time::span,
 };
 use callgate_core::domain::identity::Identity;
@@ -64,22 +64,22 @@ pub(super) fn connect(
 }
 
 /// Size of a request in flight, in bytes, which counts until its answer is sent.
-type Place = usize;
+type InFlightBytes = usize;
 
 /// Finished answers, and the requests in flight.
 #[derive(Default)]
 struct Ready {
-    answers: VecDeque<(Place, v1::TaggedAnswer)>,
-    held: Place,
+    answers: VecDeque<(InFlightBytes, v1::TaggedAnswer)>,
+    held: InFlightBytes,
 }
 
 impl Ready {
-    fn push(&mut self, place: Place, answer: v1::TaggedAnswer) {
+    fn push(&mut self, place: InFlightBytes, answer: v1::TaggedAnswer) {
         self.answers.push_back((place, answer));
     }
 
     /// Takes as many answers as one frame holds, with the size of their requests.
-    fn frame(&mut self) -> (v1::ConnectResponse, Place) {
+    fn frame(&mut self) -> (v1::ConnectResponse, InFlightBytes) {
         let (mut answers, mut bytes, mut left) = (Vec::with_capacity(self.answers.len()), 0, 0);
         while let Some((place, answer)) = self.answers.pop_front() {
             // The tag and the length of each beside it.
@@ -101,7 +101,7 @@ fn within_a_message(answer: v1::TaggedAnswer) -> v1::TaggedAnswer {
     if bytes <= MESSAGE_BYTES_MAX {
         return answer;
     }
-    refused(
+    encode_refusal(
         answer.tag,
         &Status::out_of_range(format!("the answer has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are sent")),
     )
@@ -121,7 +121,7 @@ async fn exchange(
     let mut worked = 0;
     // Some once nothing more is read, with how the stream ends.
     let mut end: Option<Result<(), Status>> = None;
-    let (gone, ending) = (to.closed(), stop.begun());
+    let (gone, ending) = (to.closed(), stop.wait_for_stop());
     tokio::pin!(gone, ending);
     loop {
         let has_place = |requests: usize, held| requests < STREAM_REQUESTS_MAX && held < STREAM_BYTES_MAX;
@@ -132,7 +132,7 @@ async fn exchange(
             worked += 1;
             let place = request.encoded_len();
             ready.held += place;
-            in_flight.push(answered(service.clone(), Arc::clone(identity), request, place));
+            in_flight.push(answer_tagged(service.clone(), Arc::clone(identity), request, place));
         }
         if worked >= AT_ONCE {
             worked = 0;
@@ -152,7 +152,7 @@ async fn exchange(
             () = &mut ending, if end.is_none() => {
                 end = Some(Err(status::shutting_down()));
                 for request in unread.drain(..) {
-                    ready.push(0, refused(request.tag, &status::shutting_down()));
+                    ready.push(0, encode_refusal(request.tag, &status::shutting_down()));
                 }
             }
             Some((place, answer)) = in_flight.next() => {
@@ -176,24 +176,24 @@ async fn exchange(
 }
 
 /// The answer to a request, within its timeout.
-async fn answered(
+async fn answer_tagged(
     service: GateService,
     identity: Arc<Identity>,
     request: v1::TaggedRequest,
-    place: Place,
-) -> (Place, v1::TaggedAnswer) {
+    place: InFlightBytes,
+) -> (InFlightBytes, v1::TaggedAnswer) {
     let tag = request.tag;
     let answer = match limit(&request) {
-        Ok(None) => asked(&service, &identity, request, None).await,
+        Ok(None) => call_method(&service, &identity, request, None).await,
         Ok(Some(limit)) => {
-            let asked = timeout(limit, asked(&service, &identity, request, Some(limit)));
+            let asked = timeout(limit, call_method(&service, &identity, request, Some(limit)));
             asked.await.unwrap_or_else(|_| Err(status::deadline()))
         }
         Err(malformed) => Err(malformed.into()),
     };
     let answer = match answer {
         Ok(answer) => v1::TaggedAnswer { tag, answer: Some(answer) },
-        Err(status) => refused(tag, &status),
+        Err(status) => encode_refusal(tag, &status),
     };
     (place, answer)
 }
@@ -204,7 +204,7 @@ fn limit(request: &v1::TaggedRequest) -> DecodeResult<Option<Duration>> {
 }
 
 /// Calls the method of a request.
-async fn asked(
+async fn call_method(
     service: &GateService,
     identity: &Identity,
     request: v1::TaggedRequest,
@@ -215,11 +215,13 @@ async fn asked(
         return Err(MalformedField::new("request", "is required, and of a kind that this server knows").into());
     };
     Ok(match request {
-        Request::Evaluate(message) => Answer::Evaluate(service.evaluated(identity, message, &headers, left).await?),
-        Request::BatchEvaluate(message) => {
-            Answer::BatchEvaluate(service.batch_evaluated(identity, message, &headers, left).await?)
+        Request::Evaluate(message) => {
+            Answer::Evaluate(service.evaluate_message(identity, message, &headers, left).await?)
         }
-        Request::Record(message) => Answer::Record(service.recorded(identity, message, &headers, left).await?),
+        Request::BatchEvaluate(message) => {
+            Answer::BatchEvaluate(service.evaluate_batch(identity, message, &headers, left).await?)
+        }
+        Request::Record(message) => Answer::Record(service.record_message(identity, message, &headers, left).await?),
         Request::GetSessionState(message) => Answer::GetSessionState(service.session_state(identity, message).await?),
     })
 }
@@ -238,7 +240,7 @@ fn headers(request: &v1::TaggedRequest) -> HeaderMap {
 }
 
 /// The status of a unary call, as a message.
-fn refused(tag: u64, status: &Status) -> v1::TaggedAnswer {
+fn encode_refusal(tag: u64, status: &Status) -> v1::TaggedAnswer {
     // Our own details are this very message already; a status without them is from a layer below.
     let told = tonic_types::Status::decode(status.details()).unwrap_or_default();
     let error = tonic_types::Status { code: status.code().into(), message: status.message().to_owned(), ..told };
@@ -249,7 +251,7 @@ fn refused(tag: u64, status: &Status) -> v1::TaggedAnswer {
 mod tests {
     use super::*;
 
-    fn recorded(tag: u64, bytes: usize) -> v1::TaggedAnswer {
+    fn recorded_answer(tag: u64, bytes: usize) -> v1::TaggedAnswer {
         let answer = v1::RecordResponse { tool_result_json: "x".repeat(bytes), ..Default::default() };
         v1::TaggedAnswer { tag, answer: Some(Answer::Record(answer)) }
     }
@@ -258,9 +260,9 @@ mod tests {
     fn a_frame_is_a_message_that_clients_take_and_every_answer_is_in_one() {
         let mut ready = Ready::default();
         for tag in 0..5 {
-            ready.push(10, recorded(tag, 1 << 20));
+            ready.push(10, recorded_answer(tag, 1 << 20));
         }
-        ready.push(10, recorded(5, MESSAGE_BYTES_MAX));
+        ready.push(10, recorded_answer(5, MESSAGE_BYTES_MAX));
         let mut tags = Vec::new();
         while !ready.answers.is_empty() {
             let (frame, left) = ready.frame();

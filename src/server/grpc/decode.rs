@@ -17,7 +17,7 @@ use crate::{
 use callgate_core::domain::{
     audit::Actor,
     budget::Usage,
-    call::{Request, Sayable},
+    call::{AddedParameters, Request},
     control::{Command, Operation},
     failure::ErrorReport,
     ids::{AgentId, CallId, HostName, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
@@ -35,7 +35,7 @@ pub(super) fn wrong<T>(field: &str, problem: impl Into<String>) -> DecodeResult<
 }
 
 /// A value that must be there.
-pub(super) fn required<T>(field: &str, value: Option<T>) -> DecodeResult<T> {
+pub(super) fn require_field<T>(field: &str, value: Option<T>) -> DecodeResult<T> {
     value.ok_or_else(|| MalformedField::new(field, "is required"))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn maybe_session(id: &str) -> DecodeResult<Option<SessionId>> {
 }
 
 /// A number between these two.
-pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> DecodeResult<u64> {
+pub(super) fn decode_in_range(field: &str, given: u64, allowed: RangeInclusive<u64>) -> DecodeResult<u64> {
     if allowed.contains(&given) {
         return Ok(given);
     }
@@ -63,7 +63,7 @@ pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> 
 
 /// A count; 0 is how proto3 says that a number is absent.
 pub(super) fn count(field: &str, given: u32, default: u32, max: u32) -> DecodeResult<u32> {
-    between(field, given.into(), 0..=max.into())?;
+    decode_in_range(field, given.into(), 0..=max.into())?;
     Ok(if given == 0 { default } else { given })
 }
 
@@ -88,7 +88,7 @@ fn storable(text: &str) -> String {
     text.replace('\0', "\u{2400}")
 }
 
-fn bounded(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
+fn decode_bounded(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
     is_short(field, text, max)?;
     if text.contains('\0') {
         return wrong(field, "contains NUL, which cannot be stored");
@@ -97,23 +97,23 @@ fn bounded(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> 
 }
 
 /// A text that its caller did not write.
-fn told(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
-    bounded(field, &storable(text), max)
+fn decode_foreign_text(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
+    decode_bounded(field, &storable(text), max)
 }
 
 /// A text that must be there.
 pub(super) fn required_text(field: &str, text: &str) -> DecodeResult<String> {
-    required(field, bounded(field, text.trim(), TEXT_BYTES_MAX)?)
+    require_field(field, decode_bounded(field, text.trim(), TEXT_BYTES_MAX)?)
 }
 
 /// A name that may be left out.
 pub(super) fn maybe_text(field: &str, text: &str) -> DecodeResult<Option<String>> {
-    bounded(field, text, TEXT_BYTES_MAX)
+    decode_bounded(field, text, TEXT_BYTES_MAX)
 }
 
 /// Free text that people read.
 pub(super) fn note(field: &str, text: &str) -> DecodeResult<Option<String>> {
-    bounded(field, text, NOTE_BYTES_MAX)
+    decode_bounded(field, text, NOTE_BYTES_MAX)
 }
 
 /// The caller's longest wait.
@@ -122,7 +122,7 @@ pub(super) fn max_wait(given: Option<&prost_types::Duration>) -> DecodeResult<Du
 }
 
 fn amount(field: &str, amount: u64) -> DecodeResult<u64> {
-    between(field, amount, 0..=AMOUNT_MAX)
+    decode_in_range(field, amount, 0..=AMOUNT_MAX)
 }
 
 fn maybe_amount(field: &str, given: Option<u64>) -> DecodeResult<Option<u64>> {
@@ -130,13 +130,13 @@ fn maybe_amount(field: &str, given: Option<u64>) -> DecodeResult<Option<u64>> {
 }
 
 pub(super) fn evaluate(request: &v1::EvaluateRequest, tenant: TenantId) -> DecodeResult<Request> {
-    let caller = required("caller", request.caller.as_ref())?;
-    let call = required("call", request.call.as_ref())?;
-    requested(tenant, caller, call, "call", usage("usage", request.usage.as_ref())?)
+    let caller = require_field("caller", request.caller.as_ref())?;
+    let call = require_field("call", request.call.as_ref())?;
+    decode_proposed(tenant, caller, call, "call", usage("usage", request.usage.as_ref())?)
 }
 
 pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> DecodeResult<Vec<Request>> {
-    let (caller, calls) = (required("caller", batch.caller.as_ref())?, &batch.calls);
+    let (caller, calls) = (require_field("caller", batch.caller.as_ref())?, &batch.calls);
     if !(1..=BATCH_MAX).contains(&calls.len()) {
         return wrong("calls", format!("has {} calls; 1 to {BATCH_MAX} are allowed", calls.len()));
     }
@@ -145,7 +145,7 @@ pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> Decod
     let mut requests: Vec<Request> = Vec::with_capacity(calls.len());
     for (i, call) in calls.iter().enumerate() {
         let field = format!("calls[{i}]");
-        let request = requested(tenant, caller, call, &field, std::mem::take(&mut usage))?;
+        let request = decode_proposed(tenant, caller, call, &field, std::mem::take(&mut usage))?;
         if requests.iter().any(|other| other.call_id == request.call_id) {
             return wrong(&format!("{field}.call_id"), "appears twice in the batch");
         }
@@ -154,7 +154,7 @@ pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> Decod
     Ok(requests)
 }
 
-fn requested(
+fn decode_proposed(
     tenant: TenantId,
     caller: &v1::Caller,
     call: &v1::ToolCall,
@@ -170,8 +170,8 @@ fn requested(
     let agent = optional(&caller.agent_id, |id| AgentId::parse("caller.agent_id", id))?;
     let user = optional(&caller.user_id, |id| UserId::parse("caller.user_id", id))?;
     let host = optional(&caller.host, |name| HostName::parse("caller.host", name))?;
-    let request = called(tenant, call, session).map_err(|wrong| wrong.within(field))?;
-    let phase = bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?;
+    let request = decode_call(tenant, call, session).map_err(|wrong| wrong.with_outer(field))?;
+    let phase = decode_bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?;
     let mut request = Request { parent, run, agent, user, host, usage, phase, ..request };
     if request.host.is_some() {
         let state = file_state(&mut request.arguments);
@@ -204,13 +204,13 @@ pub(super) fn tools(names: &[String]) -> DecodeResult<Vec<ToolName>> {
 }
 
 /// The request of a call.
-fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> DecodeResult<Request> {
+fn decode_call(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> DecodeResult<Request> {
     let call_id = CallId::parse("call_id", &call.call_id)?;
     let tool = ToolName::parse("tool", &call.tool)?;
     let arguments = arguments("arguments_json", &call.arguments_json)?;
     Ok(Request {
         cost_estimate_micros: maybe_amount("cost_estimate_micros", call.cost_estimate_micros)?,
-        justification: told("justification", &call.justification, NOTE_BYTES_MAX)?,
+        justification: decode_foreign_text("justification", &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
         sayable: sayable(call)?,
         witness: witness("witness", &call.witness)?,
@@ -224,13 +224,13 @@ fn witness(field: &str, value: &str) -> DecodeResult<Option<Box<str>>> {
     Ok((!value.is_empty()).then(|| value.into()))
 }
 
-fn sayable(call: &v1::ToolCall) -> DecodeResult<Option<Box<Sayable>>> {
+fn sayable(call: &v1::ToolCall) -> DecodeResult<Option<Box<AddedParameters>>> {
     let named = |field, name: &str| optional(name, |name| ParameterName::parse(field, name));
-    let sayable = Sayable {
+    let sayable = AddedParameters {
         justification: named("justification_parameter", &call.justification_parameter)?,
         repeat: named("repeat_parameter", &call.repeat_parameter)?,
     };
-    Ok((sayable != Sayable::default()).then(|| Box::new(sayable)))
+    Ok((sayable != AddedParameters::default()).then(|| Box::new(sayable)))
 }
 
 /// The model's arguments. Unreadable text goes on, for a verdict that tells the model so.
@@ -246,7 +246,7 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> DecodeResult<Usage> {
     let Some(usage) = usage else {
         return Ok(Usage::default());
     };
-    let amount = |name, given| amount(name, given).map_err(|wrong| wrong.within(field));
+    let amount = |name, given| amount(name, given).map_err(|wrong| wrong.with_outer(field));
     Ok(Usage {
         input_tokens: amount("input_tokens", usage.input_tokens)?,
         output_tokens: amount("output_tokens", usage.output_tokens)?,
@@ -262,10 +262,10 @@ pub(super) fn record(
     tenant: TenantId,
     now_unix_ms: i64,
 ) -> DecodeResult<(OutcomeReport, Option<Request>)> {
-    let caller = required("caller", request.caller.as_ref())?;
+    let caller = require_field("caller", request.caller.as_ref())?;
     let observed = request.observed_call.as_ref();
     let mut observed =
-        observed.map(|call| requested(tenant, caller, call, "observed_call", Usage::default())).transpose()?;
+        observed.map(|call| decode_proposed(tenant, caller, call, "observed_call", Usage::default())).transpose()?;
     // A call without an Evaluate stands in for none; the witness of a hook of an earlier release is from afterwards.
     let seen = observed.as_mut().and_then(|observed| observed.witness.take());
     let seen_after = seen.filter(|_| request.observed_call.as_ref().is_some_and(|call| call.witness.is_empty()));
@@ -297,11 +297,11 @@ pub(super) fn record(
         key_sent: request.key_sent,
         error: request.error.as_ref().map(|error| tool_error(error, now_unix_ms)).transpose()?,
         result: request.result.as_deref().map(storable),
-        result_digest: bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,
+        result_digest: decode_bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,
         result_bytes: maybe_amount("result_bytes", request.result_bytes)?,
         is_complete: request.is_complete,
         total_matches: maybe_amount("total_matches", request.total_matches)?,
-        progress_note: told("progress", &request.progress, NOTE_BYTES_MAX)?,
+        progress_note: decode_foreign_text("progress", &request.progress, NOTE_BYTES_MAX)?,
         usage: usage("usage", request.usage.as_ref())?,
         duration_ms: span("duration", request.duration.as_ref(), 0..=AMOUNT_MAX)?,
         ..OutcomeReport::new(session, call_id, status)
@@ -310,13 +310,13 @@ pub(super) fn record(
 }
 
 /// An operator's report of a call's outcome.
-pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeResult<OutcomeReport> {
+pub(super) fn decode_settlement(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeResult<OutcomeReport> {
     let (session, call_id) = (session(&request.session_id)?, CallId::parse("call_id", &request.call_id)?);
     let status = status(request.status)?;
     if !matches!(status, OutcomeStatus::Success | OutcomeStatus::Cancelled | OutcomeStatus::Error) {
         return wrong("status", "must be SUCCESS, CANCELLED or ERROR: somebody has looked");
     }
-    let message = told("error_message", &request.error_message, ERROR_BYTES_MAX)?;
+    let message = decode_foreign_text("error_message", &request.error_message, ERROR_BYTES_MAX)?;
     if message.is_some() != (status == OutcomeStatus::Error) {
         return wrong("error_message", "goes with ERROR, and only with it");
     }
@@ -336,20 +336,22 @@ fn status(code: i32) -> DecodeResult<OutcomeStatus> {
     let Ok(status) = v1::OutcomeStatus::try_from(code) else {
         return wrong("status", format!("is {code}, which is no outcome status"));
     };
-    required("status", OutcomeStatus::from_wire(status).ok())
+    require_field("status", OutcomeStatus::from_wire(status).ok())
 }
 
 fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> DecodeResult<ErrorReport> {
-    let http = error.http_status.map(|status| between("error.http_status", status.into(), HTTP_STATUS)).transpose()?;
-    let grpc = error.grpc_status.map(|status| between("error.grpc_status", status.into(), GRPC_STATUS)).transpose()?;
-    let header = bounded("error.retry_after_header", &error.retry_after_header, DIGEST_BYTES_MAX)?;
+    let http =
+        error.http_status.map(|status| decode_in_range("error.http_status", status.into(), HTTP_STATUS)).transpose()?;
+    let grpc =
+        error.grpc_status.map(|status| decode_in_range("error.grpc_status", status.into(), GRPC_STATUS)).transpose()?;
+    let header = decode_bounded("error.retry_after_header", &error.retry_after_header, DIGEST_BYTES_MAX)?;
     let asked = span("error.retry_after", error.retry_after.as_ref(), 0..=AMOUNT_MAX)?;
     Ok(ErrorReport {
-        message: told("error.message", &error.message, ERROR_BYTES_MAX)?.unwrap_or_default(),
-        error_type: bounded("error.type", &error.r#type, DIGEST_BYTES_MAX)?,
+        message: decode_foreign_text("error.message", &error.message, ERROR_BYTES_MAX)?.unwrap_or_default(),
+        error_type: decode_bounded("error.type", &error.r#type, DIGEST_BYTES_MAX)?,
         http_status: http.and_then(|status| u16::try_from(status).ok()),
         grpc_status: grpc.and_then(|status| u8::try_from(status).ok()),
-        provider_code: bounded("error.provider_code", &error.provider_code, DIGEST_BYTES_MAX)?,
+        provider_code: decode_bounded("error.provider_code", &error.provider_code, DIGEST_BYTES_MAX)?,
         retry_after_ms: asked.or_else(|| header.and_then(|header| retry_after_ms(&header, now_unix_ms))),
     })
 }

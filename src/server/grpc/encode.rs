@@ -6,7 +6,7 @@ use crate::{
     grpc::ToWire,
 };
 use callgate_core::domain::{
-    budget::{Left, Usage},
+    budget::{RemainingBudget, Usage},
     failure::FailureKind,
     finding::{Decision, Finding, Level},
     health::Cooldown,
@@ -41,13 +41,13 @@ pub(super) fn usage(usage: Usage) -> v1::Usage {
 /// Used share of a limit from which it is reported unasked, in percent.
 const TOLD_FROM_PERCENT: u64 = 80;
 
-fn is_tight(left: &Left) -> bool {
+fn is_tight(left: &RemainingBudget) -> bool {
     left.used.saturating_mul(100) >= left.limit.saturating_mul(TOLD_FROM_PERCENT)
 }
 
 /// Remaining budgets of `all` limits, or of those that are nearly used up.
-fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetUsage> {
-    let one = |left: &Left| v1::BudgetUsage {
+fn budgets(left: &[RemainingBudget], all: bool) -> Vec<v1::BudgetUsage> {
+    let one = |left: &RemainingBudget| v1::BudgetUsage {
         scope: left.scope.to_wire().into(),
         dimension: left.dimension.to_wire().into(),
         used: left.used,
@@ -131,7 +131,7 @@ pub(super) fn advice(advice: &Advice) -> v1::Advice {
     }
 }
 
-pub(super) fn recorded(answer: RecordAnswer, all_budgets: bool) -> v1::RecordResponse {
+pub(super) fn encode_record(answer: RecordAnswer, all_budgets: bool) -> v1::RecordResponse {
     let recorded = answer.recorded;
     v1::RecordResponse {
         status: status(recorded.settled.status),

@@ -43,7 +43,7 @@ impl FleetService {
     }
 }
 
-fn decided(decided: &DecisionCounts) -> Vec<v1::DecisionCount> {
+fn encode_decisions(decided: &DecisionCounts) -> Vec<v1::DecisionCount> {
     let one = |(decision, count)| v1::DecisionCount { decision: encode::decision(decision), count };
     decided.iter().map(one).collect()
 }
@@ -51,7 +51,7 @@ fn decided(decided: &DecisionCounts) -> Vec<v1::DecisionCount> {
 fn minute(minute: &Minute, tenant: TenantId) -> v1::FleetMinute {
     v1::FleetMinute {
         start_time: Some(timestamp(minute.start)),
-        decisions: decided(&minute.decided),
+        decisions: encode_decisions(&minute.decided),
         open_approvals: minute.open_approvals,
         held_sessions: minute.held,
         oldest_approval_time: minute.oldest_approval.map(timestamp),
@@ -113,11 +113,11 @@ fn savings(saved: &RefusalSavings, from: Timestamp, until: Timestamp) -> v1::Sav
 impl v1::fleet_service_server::FleetService for FleetService {
     async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> MethodResult<v1::GetFleetResponse> {
         let tenant = identity::tenant(&request)?;
-        let fleet = service::within(Box::pin(self.insight.fleet(tenant))).await?;
+        let fleet = service::answer_in_time(Box::pin(self.insight.fleet(tenant))).await?;
         let fleet = v1::Fleet {
             as_of_time: Some(timestamp(fleet.at)),
             minutes: fleet.minutes.iter().map(|each| minute(each, tenant)).collect(),
-            last_minute: decided(&fleet.lately),
+            last_minute: encode_decisions(&fleet.lately),
             open_calls: fleet.calling.open_calls,
             calling_trees: fleet.calling.trees,
             active_trees: fleet.calling.active_trees,

@@ -6,7 +6,7 @@ use tonic::{Request, Response};
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, between, command, page_size, required_text, session},
+    decode::{DecodeResult, command, decode_in_range, page_size, required_text, session},
     identity,
     limits::{CEILING_MAX, DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service,
@@ -33,7 +33,7 @@ impl GrantService {
     }
 }
 
-fn encoded(grant: &Grant, used: u64) -> v1::Grant {
+fn encode_grant(grant: &Grant, used: u64) -> v1::Grant {
     v1::Grant {
         grant_id: grant.id.clone(),
         session_id: grant.session.to_string(),
@@ -49,7 +49,7 @@ fn creation(message: &v1::CreateGrantRequest, by: Actor) -> DecodeResult<Command
     let operation = Operation::Grant {
         id: new_id("grn"),
         tools: Pattern::parse("tool_pattern", &message.tool_pattern)?,
-        ceiling: between("ceiling", message.ceiling, 1..=CEILING_MAX)?,
+        ceiling: decode_in_range("ceiling", message.ceiling, 1..=CEILING_MAX)?,
         ttl_ms: span("ttl", message.ttl.as_ref(), 1..=TTL_DAYS_MAX * DAY_MS)?.unwrap_or(TTL_MS_DEFAULT),
     };
     command(&message.session_id, by, &message.reason, operation)
@@ -61,8 +61,8 @@ impl v1::grant_service_server::GrantService for GrantService {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let command = creation(&request.into_inner(), by)?;
-        let grant = match service::within(Box::pin(self.decisions.control(tenant, &command))).await?.control {
-            Control::Granted(grant) => Some(encoded(&grant, 0)),
+        let grant = match service::answer_in_time(Box::pin(self.decisions.control(tenant, &command))).await?.control {
+            Control::Granted(grant) => Some(encode_grant(&grant, 0)),
             _ => None,
         };
         Ok(Response::new(v1::CreateGrantResponse { grant }))
@@ -74,7 +74,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         let message = request.into_inner();
         let operation = Operation::Revoke { id: required_text("grant_id", &message.grant_id)? };
         let command = command(&message.session_id, by, &message.reason, operation)?;
-        service::within(Box::pin(self.decisions.control(tenant, &command))).await?;
+        service::answer_in_time(Box::pin(self.decisions.control(tenant, &command))).await?;
         Ok(Response::new(v1::RevokeGrantResponse {}))
     }
 
@@ -83,12 +83,12 @@ impl v1::grant_service_server::GrantService for GrantService {
         let message = request.into_inner();
         let (session, size) = (session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?;
-        let mut grants = service::within(Box::pin(self.decisions.grants(tenant, &session))).await?;
+        let mut grants = service::answer_in_time(Box::pin(self.decisions.grants(tenant, &session))).await?;
         // By its id a grant is as old as it is.
         grants.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         grants.retain(|(grant, _)| after.as_ref().is_none_or(|after| *after < grant.id));
-        let (grants, next_page_token) = page::cut(grants, size, |(last, _)| page::token([&last.id]));
-        let grants = grants.iter().map(|(grant, used)| encoded(grant, *used)).collect();
+        let (grants, next_page_token) = page::split_page(grants, size, |(last, _)| page::token([&last.id]));
+        let grants = grants.iter().map(|(grant, used)| encode_grant(grant, *used)).collect();
         Ok(Response::new(v1::ListGrantsResponse { grants, next_page_token }))
     }
 }

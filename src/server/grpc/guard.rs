@@ -29,7 +29,7 @@ struct ExpiringBody {
 }
 
 /// The answer, for as long as the credential holds.
-pub(super) fn guarded(
+pub(super) fn guard_answer(
     answer: ServiceResponse,
     identities: Arc<Identities>,
     identity: Arc<Identity>,
@@ -37,21 +37,21 @@ pub(super) fn guarded(
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;
         let (parts, body) = response.into_parts();
-        let end = async move { ended(&identities, &identity).await };
+        let end = async move { wait_for_invalidity(&identities, &identity).await };
         let guarded = ExpiringBody { body: Some(body), end: Box::pin(end) };
         Ok(http::Response::from_parts(parts, Body::new(guarded)))
     })
 }
 
 /// Done once the credential does not hold any more.
-pub(super) async fn ended(identities: &Identities, identity: &Identity) -> Status {
+pub(super) async fn wait_for_invalidity(identities: &Identities, identity: &Identity) -> Status {
     loop {
         sleep(LOOK_EVERY).await;
         if let Err(refused) = identities.still(identity).await {
             if let CredentialRejection::Unknown(why) = refused {
                 tracing::info!(credential = ?identity.credential, "a stream or a wait was ended: {why}");
             }
-            return status::refused(refused);
+            return status::rejection_status(refused);
         }
     }
 }

@@ -35,20 +35,20 @@ impl Reporter {
 
     /// The server starts.
     pub(super) async fn start(&self) {
-        self.tell(ServingStatus::NotServing, Readiness::Starting).await;
+        self.set_status(ServingStatus::NotServing, Readiness::Starting).await;
     }
 
     /// The server ends.
     pub(super) async fn end(&self) {
-        self.tell(ServingStatus::NotServing, Readiness::Ending).await;
+        self.set_status(ServingStatus::NotServing, Readiness::Ending).await;
     }
 
     async fn set(&self, status: ServingStatus) {
         let is_well = status == ServingStatus::Serving;
-        self.tell(status, if is_well { Readiness::Ready } else { Readiness::Unstored }).await;
+        self.set_status(status, if is_well { Readiness::Ready } else { Readiness::Unstored }).await;
     }
 
-    async fn tell(&self, status: ServingStatus, readiness: Readiness) {
+    async fn set_status(&self, status: ServingStatus, readiness: Readiness) {
         self.readiness.send_replace(readiness);
         for service in SERVICES {
             self.grpc.set_service_status(service, status).await;
@@ -77,7 +77,7 @@ pub(super) async fn watch(server: Arc<ServerState>, reporter: Reporter, mut told
 }
 
 /// Polls the database, and reports its health.
-pub(super) async fn look(server: &ServerState, reporter: &Reporter) -> ServingStatus {
+pub(super) async fn check_health(server: &ServerState, reporter: &Reporter) -> ServingStatus {
     let status = status(&server.ping().await);
     reporter.set(status).await;
     status

@@ -25,12 +25,12 @@ use super::{
     service::{self, GateService},
     sessions::SessionService,
     shortcut::ServiceResponse,
+    shutdown::Stop,
     status,
-    stop::Stop,
 };
 use crate::{gate::Approvals, web::CLAUDE_CODE};
 use callgate_agent::{
-    hooks::{HookMemory, HookServer, HookSettings, answered, is_away, leave},
+    hooks::{HookMemory, HookServer, HookSettings, answer_event, is_away, leave},
     hosts::{self, HookOutput, Host, HostEvent, HostFile},
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
@@ -93,41 +93,41 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
         head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     if !is_json {
         // A page of another site can send anything else.
-        return denied("the request is no application/json");
+        return deny_tool("the request is no application/json");
     }
     let read = timeout(COMES_WITHIN, Limited::new(body, MESSAGE_BYTES_MAX).collect()).await;
-    let Ok(Ok(body)) = read else { return denied("the request is larger than 4 MiB, or did not come in") };
+    let Ok(Ok(body)) = read else { return deny_tool("the request is larger than 4 MiB, or did not come in") };
     let seen = match host.read(&String::from_utf8_lossy(&body.to_bytes())) {
         Ok(seen) => seen,
-        Err(unreadable) if unreadable.is_before => return denied(&unreadable.problem),
+        Err(unreadable) if unreadable.is_before => return deny_tool(&unreadable.problem),
         Err(_) => return json_of(String::new()),
     };
-    let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
+    let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return deny_tool("nobody is known") };
     let (tenant, now, handed) =
         (identity.tenant, hooks.approvals.store.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
     let remembered = RememberedCall { known: &hooks.known, tenant, now, handed: &handed };
     let (name, is_before) = (seen.name.clone(), matches!(seen.event, HostEvent::Before(_)));
-    let installed = installed(head.uri.query().unwrap_or_default());
-    let plane = Own { hooks: &hooks, identity, headers: head.headers };
-    match Box::pin(answered(&plane, &remembered, &installed, seen)).await {
-        Ok(answer) => handed.once_sent(json_of(host.said(&name, &answer).out)),
+    let installed = parse_settings(head.uri.query().unwrap_or_default());
+    let plane = InternalServer { hooks: &hooks, identity, headers: head.headers };
+    match Box::pin(answer_event(&plane, &remembered, &installed, seen)).await {
+        Ok(answer) => handed.complete_when_sent(json_of(host.to_output(&name, &answer).out)),
         Err(status) if is_before => {
             // Where a store did not answer, it may have been permitted.
             if !is_away(&status) {
                 handed.over();
             }
-            denied(status.message())
+            deny_tool(status.message())
         }
-        Err(status) => json_of(json!({"systemMessage": unrecorded(&name, &status)}).to_string()),
+        Err(status) => json_of(json!({"systemMessage": describe_unrecorded(&name, &status)}).to_string()),
     }
 }
 
-fn unrecorded(name: &str, status: &Status) -> String {
+fn describe_unrecorded(name: &str, status: &Status) -> String {
     format!("callgate: {name} was not recorded: {}", status.message())
 }
 
 /// Settings of a hook by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
-fn installed(query: &str) -> HookSettings {
+fn parse_settings(query: &str) -> HookSettings {
     let mut seconds = Host::ClaudeCode.patience_s();
     let mut installed = HookSettings {
         host: Host::ClaudeCode,
@@ -152,13 +152,14 @@ fn installed(query: &str) -> HookSettings {
 
 fn json_of(out: String) -> Response {
     let out = if out.is_empty() { "{}".to_owned() } else { out };
-    ([(header::CONTENT_TYPE, "application/json")], crate::web::guarded(), out).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], crate::web::guard_headers(), out).into_response()
 }
 
 /// The tool must not run.
-fn denied(why: &str) -> Response {
+fn deny_tool(why: &str) -> Response {
     let why = format!("The tool must not run, since callgate could not be asked: {why}");
-    let HookOutput { out, .. } = Host::ClaudeCode.said(BEFORE, &hosts::HostAnswer::Refuse(hosts::cut(&why)));
+    let HookOutput { out, .. } =
+        Host::ClaudeCode.to_output(BEFORE, &hosts::HostAnswer::Refuse(hosts::truncate_text(&why)));
     json_of(out)
 }
 
@@ -179,18 +180,18 @@ pub(super) fn always_an_answer(answer: ServiceResponse) -> ServiceResponse {
                 text.unwrap_or_default()
             }
         };
-        Ok(denied(&why).map(Body::new))
+        Ok(deny_tool(&why).map(Body::new))
     })
 }
 
 /// The in-process backend of a hook.
-struct Own<'a> {
+struct InternalServer<'a> {
     hooks: &'a Hooks,
     identity: Arc<Identity>,
     headers: HeaderMap,
 }
 
-impl Own<'_> {
+impl InternalServer<'_> {
     fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         request.extensions_mut().insert(Arc::clone(&self.identity));
@@ -203,14 +204,14 @@ impl Own<'_> {
     }
 }
 
-impl HookServer for Own<'_> {
+impl HookServer for InternalServer<'_> {
     async fn evaluate(&self, ask: v1::EvaluateRequest) -> Result<v1::EvaluateResponse, Status> {
         self.is_served()?;
-        self.hooks.calls.evaluated(&self.identity, ask, &self.headers, None).await
+        self.hooks.calls.evaluate_message(&self.identity, ask, &self.headers, None).await
     }
 
     async fn record(&self, report: v1::RecordRequest) -> Result<v1::RecordResponse, Status> {
-        self.hooks.calls.recorded(&self.identity, report, &self.headers, None).await
+        self.hooks.calls.record_message(&self.identity, report, &self.headers, None).await
     }
 
     async fn session_state(&self, ask: v1::GetSessionStateRequest) -> Result<v1::GetSessionStateResponse, Status> {
@@ -222,7 +223,7 @@ impl HookServer for Own<'_> {
         self.is_served()?;
         let (by, reason) = (Actor::of(&self.identity, session), "no yes at the host's prompt".to_owned());
         let withdrawn = self.hooks.approvals.withdraw(self.identity.tenant, &approval_id, by, Some(reason));
-        service::within(Box::pin(withdrawn)).await.map(drop)
+        service::answer_in_time(Box::pin(withdrawn)).await.map(drop)
     }
 
     async fn mark_compacted(&self, told: v1::MarkCompactedRequest) -> Result<v1::MarkCompactedResponse, Status> {
@@ -245,7 +246,7 @@ impl RememberedCall<'_> {
     }
 
     /// Reads the entry of a session; the default for an unknown one.
-    fn seen<T: Default>(&self, session: &str, look: impl FnOnce(&SessionEntry) -> T) -> T {
+    fn read_entry<T: Default>(&self, session: &str, look: impl FnOnce(&SessionEntry) -> T) -> T {
         let known = self.known.0.lock();
         known.peek(&(self.tenant, session.to_owned())).map(look).unwrap_or_default()
     }
@@ -253,7 +254,7 @@ impl RememberedCall<'_> {
 
 impl HookMemory for RememberedCall<'_> {
     fn run(&self, session: &str) -> Option<String> {
-        let runs = self.seen(session, |known| known.runs);
+        let runs = self.read_entry(session, |known| known.runs);
         (runs > 0).then(|| format!("turn-{runs}"))
     }
 
@@ -273,13 +274,13 @@ impl HookMemory for RememberedCall<'_> {
     }
 
     fn is_owed(&self, session: &str) -> bool {
-        self.seen(session, |known| known.owes) && self.with(session, |known| std::mem::take(&mut known.owes))
+        self.read_entry(session, |known| known.owes) && self.with(session, |known| std::mem::take(&mut known.owes))
     }
 
     /// Claude Code hears at once.
     fn keep(&self, _: &str, _: &str) {}
 
-    fn kept(&self, _: &str) -> Option<String> {
+    fn take_kept_texts(&self, _: &str) -> Option<String> {
         None
     }
 
@@ -287,13 +288,13 @@ impl HookMemory for RememberedCall<'_> {
         self.with(session, |known| drop(known.asked.insert(call_id.to_owned(), question.to_owned())));
     }
 
-    fn asked(&self, session: &str, call_id: &str) -> Option<String> {
-        let is_asked = self.seen(session, |known| known.asked.contains_key(call_id));
+    fn take_request(&self, session: &str, call_id: &str) -> Option<String> {
+        let is_asked = self.read_entry(session, |known| known.asked.contains_key(call_id));
         is_asked.then(|| self.with(session, |known| known.asked.remove(call_id)))?
     }
 
-    fn unanswered(&self, session: &str) -> Vec<String> {
-        if !self.seen(session, |known| !known.asked.is_empty()) {
+    fn take_unanswered_requests(&self, session: &str) -> Vec<String> {
+        if !self.read_entry(session, |known| !known.asked.is_empty()) {
             return Vec::new();
         }
         let asked = self.with(session, |known| std::mem::take(&mut known.asked));
@@ -305,20 +306,20 @@ impl HookMemory for RememberedCall<'_> {
     }
 
     fn has_run(&self, session: &str, tool: &str) {
-        if self.seen(session, |known| known.at_prompt.iter().any(|waiting| waiting == tool)) {
+        if self.read_entry(session, |known| known.at_prompt.iter().any(|waiting| waiting == tool)) {
             self.with(session, |known| leave(&mut known.at_prompt, tool));
         }
     }
 
     fn left_at_prompt(&self, session: &str) -> Vec<String> {
-        if !self.seen(session, |known| !known.at_prompt.is_empty()) {
+        if !self.read_entry(session, |known| !known.at_prompt.is_empty()) {
             return Vec::new();
         }
         self.with(session, |known| std::mem::take(&mut known.at_prompt))
     }
 
     fn forget(&self, session: &str) {
-        if !self.seen(session, |known| known.owes) {
+        if !self.read_entry(session, |known| known.owes) {
             let mut known = self.known.0.lock();
             known.pop(&(self.tenant, session.to_owned()));
         }

@@ -15,7 +15,7 @@ use callgate_proto::BY;
 
 /// The identity of the request's caller.
 pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
-    request.extensions().get::<Arc<Identity>>().cloned().ok_or_else(status::unauthenticated)
+    request.extensions().get::<Arc<Identity>>().cloned().ok_or_else(status::unauthenticated_status)
 }
 
 /// Lets every request pass as an admin's of this tenant: for holders of the database.

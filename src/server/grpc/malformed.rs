@@ -23,7 +23,7 @@ impl MalformedField {
     }
 
     /// The same of a field within `outer`.
-    pub(super) fn within(self, outer: &str) -> Self {
+    pub(super) fn with_outer(self, outer: &str) -> Self {
         Self { field: format!("{outer}.{}", self.field), ..self }
     }
 }

@@ -3,7 +3,7 @@
 use callgate_core::domain::{
     budget::{BudgetScope, Dimension},
     calls::SessionStatus,
-    difference::What,
+    difference::DifferenceKind,
     failure::FailureKind,
     finding::{Decision, Level},
     identity::Role,
@@ -92,5 +92,5 @@ mirrors! {
     ToolState = ToolState { Working, Failing, Down }
     Role = Role { Agent, Approver, Operator, Analyst, Admin }
     TenantState = TenantState { Active, Suspended, Deleted }
-    What = BacktestChangeKind { NewlyRefused, NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused }
+    DifferenceKind = BacktestChangeKind { NewlyRefused, NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused }
 }

@@ -1,6 +1,7 @@
 //! The gRPC contract. This module owns the generated types and converts them to nouns and back; it must not know the
 //! store or the rules.
 
+mod adapters;
 mod approvals;
 mod audit;
 mod authentication;
@@ -12,15 +13,14 @@ mod decode;
 mod dialects;
 mod encode;
 mod fleet;
-mod front;
 mod grants;
 mod guard;
 mod health;
 mod hook_route;
 mod identity;
+mod in_process;
 mod info;
-mod inside;
-mod large;
+mod large_messages;
 mod limits;
 mod malformed;
 mod mirrors;
@@ -34,8 +34,8 @@ mod server;
 mod service;
 mod sessions;
 mod shortcut;
+mod shutdown;
 mod status;
-mod stop;
 mod streamed;
 mod tenancy;
 mod tenants;
@@ -43,8 +43,8 @@ pub mod time;
 mod tokens;
 mod watch;
 
-pub use front::Front;
-pub use inside::{Inside, Insider};
+pub use adapters::Front;
+pub use in_process::{Inside, Insider};
 pub use mirrors::{FromWire, ToWire};
 pub use privacy::{PrivacyService, privacy_of};
 pub use server::{GrpcSettings, Pages, ServeError, serve, starting};

@@ -18,21 +18,21 @@ impl Services {
     /// Opens the span of the call, and forwards the request.
     pub(super) fn observe(&self, mut request: wire::Request<Body>) -> ServiceResponse {
         let Some(method) = roles::method(request.uri().path()) else { return self.authenticate(request) };
-        let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.0.metrics));
+        let call = ServerCall::begin_call(method, request.headers_mut(), Arc::clone(&self.0.metrics));
         let traced = call.traced().clone();
         let open = OpenCall(Some((call, Clock::System.tick())));
         let answer = traced.in_scope(|| self.authenticate(request));
         let observed = async move {
             let Ok(answer) = answer.await;
-            Ok(observed(answer, open))
+            Ok(observe_answer(answer, open))
         };
-        if traced.is_nowhere() { Box::pin(observed) } else { Box::pin(traced.around(observed)) }
+        if traced.is_nowhere() { Box::pin(observed) } else { Box::pin(traced.run_within(observed)) }
     }
 }
 
-fn observed(answer: wire::Response<Body>, mut open: OpenCall) -> wire::Response<Body> {
+fn observe_answer(answer: wire::Response<Body>, mut open: OpenCall) -> wire::Response<Body> {
     if let Some(status) = answer.headers().get(STATUS) {
-        open.ended(code(status));
+        open.end_call(code(status));
         return answer;
     }
     answer.map(|body| Body::new(ObservedBody { body, open }))
@@ -48,16 +48,16 @@ fn code(status: &HeaderValue) -> Code {
 struct OpenCall(Option<(ServerCall, Tick)>);
 
 impl OpenCall {
-    fn ended(&mut self, code: Code) {
+    fn end_call(&mut self, code: Code) {
         if let Some((call, begun)) = self.0.take() {
-            call.ended(status::to_code_name(code), is_the_servers_fault(code), Clock::System.elapsed(begun));
+            call.end_call(status::to_code_name(code), is_the_servers_fault(code), Clock::System.elapsed_since(begun));
         }
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.ended(Code::Cancelled);
+        self.end_call(Code::Cancelled);
     }
 }
 
@@ -70,7 +70,7 @@ struct ObservedBody {
 impl ObservedBody {
     fn ends(&mut self, trailers: Option<&HeaderMap>) {
         // Without a status in the trailers it is unknown.
-        self.open.ended(trailers.and_then(|trailers| trailers.get(STATUS)).map_or(Code::Unknown, code));
+        self.open.end_call(trailers.and_then(|trailers| trailers.get(STATUS)).map_or(Code::Unknown, code));
     }
 }
 
@@ -91,7 +91,7 @@ impl HttpBody for ObservedBody {
             }
             Some(Err(status)) => {
                 let code = status.code();
-                self.open.ended(code);
+                self.open.end_call(code);
             }
             None => self.ends(None),
         }

@@ -47,7 +47,7 @@ pub(super) fn millis(text: &str) -> Option<i64> {
 }
 
 /// The first `size` entries, of one more where there is another page; and that page's token.
-pub(super) fn cut<T>(mut read: Vec<T>, size: usize, token: impl FnOnce(&T) -> String) -> (Vec<T>, String) {
+pub(super) fn split_page<T>(mut read: Vec<T>, size: usize, token: impl FnOnce(&T) -> String) -> (Vec<T>, String) {
     let more = read.len() > size;
     read.truncate(size);
     let next = read.last().filter(|_| more).map(token).unwrap_or_default();
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_last_page_has_no_next_one() {
-        let cut = |n: usize| cut((1..=n).collect(), 2, ToString::to_string);
+        let cut = |n: usize| split_page((1..=n).collect(), 2, ToString::to_string);
         assert_eq!(cut(2), (vec![1, 2], String::new()));
         assert_eq!(cut(3), (vec![1, 2], "2".to_owned()));
     }

@@ -7,12 +7,13 @@ use tonic::{Request, Response, Status};
 
 use super::{
     MethodResult, backtest,
-    decode::{DecodeResult, note, page_size, required, wrong},
+    decode::{DecodeResult, note, page_size, require_field, wrong},
     identity,
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
-    page, service, status,
-    stop::Stop,
-    streamed::{ResponseStream, streamed},
+    page, service,
+    shutdown::Stop,
+    status,
+    streamed::{ResponseStream, stream_messages},
     time::timestamp,
 };
 use crate::gate::{ActivationOutcome, Apply, ApplyOutcome, Author, Policies};
@@ -34,23 +35,23 @@ impl PolicyService {
         Self { policies, stop }
     }
 
-    async fn stored(&self, tenant: TenantId, prefix: &str) -> Result<(String, String), Status> {
-        let found = service::within(self.policies.stored_policy(tenant, prefix)).await?;
+    async fn load_stored(&self, tenant: TenantId, prefix: &str) -> Result<(String, String), Status> {
+        let found = service::answer_in_time(self.policies.stored_policy(tenant, prefix)).await?;
         found.ok_or_else(|| status::policy_unknown(prefix))
     }
 
     /// The policy to compare with: a stored one, or the active one; none where none was ever active.
     async fn against(&self, tenant: TenantId, hash: &str) -> Result<Option<String>, Status> {
         if !hash.is_empty() {
-            return Ok(Some(self.stored(tenant, &hash.to_ascii_lowercase()).await?.1));
+            return Ok(Some(self.load_stored(tenant, &hash.to_ascii_lowercase()).await?.1));
         }
-        let active = service::within(self.policies.operators.revisions(tenant, None, 1)).await?;
+        let active = service::answer_in_time(self.policies.operators.revisions(tenant, None, 1)).await?;
         let Some(active) = active.into_iter().next() else { return Ok(None) };
-        Ok(Some(self.stored(tenant, &active.hash).await?.1))
+        Ok(Some(self.load_stored(tenant, &active.hash).await?.1))
     }
 }
 
-fn encoded(revision: Revision) -> v1::PolicyRevision {
+fn encode_revision(revision: Revision) -> v1::PolicyRevision {
     v1::PolicyRevision {
         revision: revision.number,
         hash: revision.hash,
@@ -76,17 +77,20 @@ fn prefix(field: &str, hash: &str) -> DecodeResult<()> {
     }
 }
 
-fn activated(activated: ActivationOutcome, unknown: impl FnOnce() -> Status) -> Result<v1::PolicyRevision, Status> {
+fn encode_activation(
+    activated: ActivationOutcome,
+    unknown: impl FnOnce() -> Status,
+) -> Result<v1::PolicyRevision, Status> {
     match activated {
-        ActivationOutcome::Active(revision) => Ok(encoded(revision)),
+        ActivationOutcome::Active(revision) => Ok(encode_revision(revision)),
         ActivationOutcome::Invalid(errors) => Err(status::invalid_policy(&errors)),
-        ActivationOutcome::Changed { revision } => Err(status::revision_changed(revision)),
+        ActivationOutcome::Changed { revision } => Err(status::revision_conflict_status(revision)),
         ActivationOutcome::Unknown => Err(unknown()),
     }
 }
 
 /// The note of an activation.
-fn why(given: &str) -> DecodeResult<String> {
+fn decode_note(given: &str) -> DecodeResult<String> {
     Ok(note("note", given)?.unwrap_or_default())
 }
 
@@ -104,34 +108,34 @@ impl v1::policy_service_server::PolicyService for PolicyService {
             v1::ApplyMode::Store => Apply::Store,
             v1::ApplyMode::Check => Apply::Check,
         };
-        let note = why(&message.note)?;
+        let note = decode_note(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let applied = self.policies.apply_policy(tenant, &message.text, &author, apply);
-        match service::within(Box::pin(applied)).await? {
+        match service::answer_in_time(Box::pin(applied)).await? {
             ApplyOutcome::Stored { hash, revision, warnings } => Ok(Response::new(v1::ApplyPolicyResponse {
                 hash,
-                revision: revision.map(encoded),
+                revision: revision.map(encode_revision),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
             })),
             ApplyOutcome::Invalid(errors) => Err(status::invalid_policy(&errors)),
-            ApplyOutcome::Changed { revision } => Err(status::revision_changed(revision)),
+            ApplyOutcome::Changed { revision } => Err(status::revision_conflict_status(revision)),
         }
     }
 
     async fn get_policy(&self, request: Request<v1::GetPolicyRequest>) -> MethodResult<v1::GetPolicyResponse> {
         let tenant = identity::tenant(&request)?;
         let hash = request.into_inner().hash;
-        let all = service::within(self.policies.operators.revisions(tenant, None, PAGE_MAX as usize)).await?;
+        let all = service::answer_in_time(self.policies.operators.revisions(tenant, None, PAGE_MAX as usize)).await?;
         if hash.is_empty() {
             let Some(active) = all.into_iter().next() else {
                 return Ok(Response::new(v1::GetPolicyResponse::default()));
             };
-            let (hash, text) = self.stored(tenant, &active.hash).await?;
-            return Ok(Response::new(v1::GetPolicyResponse { hash, text, revision: Some(encoded(active)) }));
+            let (hash, text) = self.load_stored(tenant, &active.hash).await?;
+            return Ok(Response::new(v1::GetPolicyResponse { hash, text, revision: Some(encode_revision(active)) }));
         }
         prefix("hash", &hash)?;
-        let (hash, text) = self.stored(tenant, &hash.to_ascii_lowercase()).await?;
-        let revision = all.into_iter().find(|revision| revision.hash == hash).map(encoded);
+        let (hash, text) = self.load_stored(tenant, &hash.to_ascii_lowercase()).await?;
+        let revision = all.into_iter().find(|revision| revision.hash == hash).map(encode_revision);
         Ok(Response::new(v1::GetPolicyResponse { hash, text, revision }))
     }
 
@@ -140,10 +144,10 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse().ok())?;
-        let revisions = service::within(self.policies.operators.revisions(tenant, before, size + 1)).await?;
+        let revisions = service::answer_in_time(self.policies.operators.revisions(tenant, before, size + 1)).await?;
         let token = |last: &Revision| page::token([&last.number.to_string()]);
-        let (revisions, next_page_token) = page::cut(revisions, size, token);
-        let revisions = revisions.into_iter().map(encoded).collect();
+        let (revisions, next_page_token) = page::split_page(revisions, size, token);
+        let revisions = revisions.into_iter().map(encode_revision).collect();
         Ok(Response::new(v1::ListPoliciesResponse { revisions, next_page_token }))
     }
 
@@ -155,12 +159,12 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let by = identity::actor(&request)?;
         let message = request.into_inner();
         prefix("hash", &message.hash)?;
-        let note = why(&message.note)?;
-        let (hash, _) = self.stored(tenant, &message.hash.to_ascii_lowercase()).await?;
+        let note = decode_note(&message.note)?;
+        let (hash, _) = self.load_stored(tenant, &message.hash.to_ascii_lowercase()).await?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let activation = self.policies.activate_policy(tenant, &hash, &author);
-        let activation = service::within(Box::pin(activation)).await?;
-        let revision = Some(activated(activation, || status::policy_unknown(&hash))?);
+        let activation = service::answer_in_time(Box::pin(activation)).await?;
+        let revision = Some(encode_activation(activation, || status::policy_unknown(&hash))?);
         Ok(Response::new(v1::ActivatePolicyResponse { revision }))
     }
 
@@ -171,10 +175,10 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
-        let note = why(&message.note)?;
+        let note = decode_note(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
-        let activation = service::within(Box::pin(self.policies.rollback_policy(tenant, &author))).await?;
-        let revision = Some(activated(activation, status::no_policy_before)?);
+        let activation = service::answer_in_time(Box::pin(self.policies.rollback_policy(tenant, &author))).await?;
+        let revision = Some(encode_activation(activation, status::no_policy_before)?);
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))
     }
 
@@ -182,8 +186,8 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let tenant = identity::tenant(&request)?;
         let text = request.into_inner().text;
         is_text(&text)?;
-        let checked = service::within(Box::pin(self.policies.check_policy(tenant, &text))).await?;
-        Ok(Response::new(backtest::checked(checked, encoded)))
+        let checked = service::answer_in_time(Box::pin(self.policies.check_policy(tenant, &text))).await?;
+        Ok(Response::new(backtest::encode_check(checked, encode_revision)))
     }
 
     type BacktestPolicyStream = ResponseStream<v1::BacktestPolicyResponse>;
@@ -195,8 +199,8 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
-        let wanted = backtest::wanted(&message, self.policies.operators.now())?;
-        let tried = required("policy", message.policy.clone())?;
+        let wanted = backtest::decode_query(&message, self.policies.operators.now())?;
+        let tried = require_field("policy", message.policy.clone())?;
         match &tried {
             Tried::Text(text) => is_text(text)?,
             Tried::Hash(hash) => prefix("hash", hash)?,
@@ -207,14 +211,15 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let Some(slot) = self.policies.backtest_slot(tenant) else { return Err(status::backtest_running()) };
         let text = match tried {
             Tried::Text(text) => text,
-            Tried::Hash(hash) => self.stored(tenant, &hash.to_ascii_lowercase()).await?.1,
+            Tried::Hash(hash) => self.load_stored(tenant, &hash.to_ascii_lowercase()).await?.1,
         };
         let against = Box::pin(self.against(tenant, &message.baseline_hash)).await?;
-        let compared = self.policies.compared(tenant, &text, against.as_deref()).await;
+        let compared = self.policies.compile_pair(tenant, &text, against.as_deref()).await;
         let compared = compared.map_err(|errors| status::invalid_policy(&errors))?;
         let policies = Arc::clone(&self.policies);
-        let answers =
-            streamed(stop, move |told| async move { policies.backtest(tenant, compared, &wanted, slot, &told).await });
-        Ok(Response::new(Box::pin(answers.map(|answer| answer.map(backtest::told)))))
+        let answers = stream_messages(stop, move |told| async move {
+            policies.backtest(tenant, compared, &wanted, slot, &told).await
+        });
+        Ok(Response::new(Box::pin(answers.map(|answer| answer.map(backtest::encode_progress)))))
     }
 }

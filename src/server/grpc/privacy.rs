@@ -10,14 +10,14 @@ use tonic::{
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, note, required, wrong},
+    decode::{DecodeResult, note, require_field, wrong},
     identity,
-    stop::Stop,
-    streamed::{ResponseStream, streamed},
+    shutdown::Stop,
+    streamed::{ResponseStream, stream_messages},
 };
 use crate::gate::{ExportRow, Privacy, ResealProgress};
 use callgate_core::domain::{
-    forgetting::{Forgot, Whom},
+    forgetting::{ErasureProgress, ErasureSubject},
     ids::{AgentId, SessionId, TenantId, UserId},
 };
 use callgate_proto::v1::{
@@ -47,20 +47,20 @@ pub fn privacy_of(
     PrivacyServiceClient::new(PrivacyServiceServer::with_interceptor(service, identity::admin_of(tenant)))
 }
 
-fn whom(subject: Option<&v1::Subject>) -> DecodeResult<Whom> {
-    Ok(match required("subject", subject.and_then(|subject| subject.subject.as_ref()))? {
-        Subject::SessionId(name) => Whom::Session(SessionId::parse("subject.session_id", name)?),
-        Subject::AgentId(name) => Whom::Agent(AgentId::parse("subject.agent_id", name)?),
-        Subject::UserId(name) => Whom::User(UserId::parse("subject.user_id", name)?),
+fn decode_subject(subject: Option<&v1::Subject>) -> DecodeResult<ErasureSubject> {
+    Ok(match require_field("subject", subject.and_then(|subject| subject.subject.as_ref()))? {
+        Subject::SessionId(name) => ErasureSubject::Session(SessionId::parse("subject.session_id", name)?),
+        Subject::AgentId(name) => ErasureSubject::Agent(AgentId::parse("subject.agent_id", name)?),
+        Subject::UserId(name) => ErasureSubject::User(UserId::parse("subject.user_id", name)?),
     })
 }
 
-const fn encoded(forgot: Forgot) -> v1::ForgetResponse {
-    let Forgot { trees, sessions, others, percent } = forgot;
+const fn encode_forgotten(forgot: ErasureProgress) -> v1::ForgetResponse {
+    let ErasureProgress { trees, sessions, others, percent } = forgot;
     v1::ForgetResponse { call_trees: trees, sessions, other_rows: others, percent: percent as u32 }
 }
 
-fn resealed(resealed: ResealProgress) -> v1::ReencryptResponse {
+fn encode_reseal(resealed: ResealProgress) -> v1::ReencryptResponse {
     let ResealProgress { rows, mut uses, here, percent } = resealed;
     let unencrypted_rows = uses.remove("").unwrap_or_default();
     let here: Vec<_> = here.into_iter().map(|key| (uses.remove(&key).unwrap_or_default(), key, true)).collect();
@@ -78,18 +78,19 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
-        let (whom, why) = (whom(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
+        let (whom, why) =
+            (decode_subject(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
         if whom.is_named_in(&why) {
             return Ok(wrong("reason", "names whom it is about, and is kept; say why without the name")?);
         }
         let privacy = Arc::clone(&self.privacy);
-        let forgot = streamed(stop, move |told| async move {
+        let forgot = stream_messages(stop, move |told| async move {
             if message.validate_only {
                 return privacy.would_forget(tenant, &whom, &told).await.map(Some);
             }
             privacy.forget(tenant, &whom, (&by, &why), &told).await.map(Some)
         });
-        Ok(Response::new(Box::pin(forgot.map(|forgot| forgot.map(encoded)))))
+        Ok(Response::new(Box::pin(forgot.map(|forgot| forgot.map(encode_forgotten)))))
     }
 
     type ExportSubjectStream = ResponseStream<v1::ExportSubjectResponse>;
@@ -101,9 +102,10 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
-        let (whom, why) = (whom(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
+        let (whom, why) =
+            (decode_subject(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
         let privacy = Arc::clone(&self.privacy);
-        let rows = streamed(stop, move |rows| async move {
+        let rows = stream_messages(stop, move |rows| async move {
             privacy.export(tenant, &whom, (&by, &why), &rows).await.map(|()| None::<ExportRow>)
         });
         let encoded = |row: ExportRow| v1::ExportSubjectResponse { kind: row.kind.to_owned(), row_json: row.json };
@@ -117,11 +119,11 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         let stop = self.stop.of(request.extensions());
         let is_dry = request.into_inner().validate_only;
         let privacy = Arc::clone(&self.privacy);
-        let answers = streamed(stop, move |told| async move {
+        let answers = stream_messages(stop, move |told| async move {
             let done =
                 if is_dry { privacy.key_uses(tenant, &told).await } else { privacy.reseal(tenant, &by, &told).await };
             done.map(Some)
         });
-        Ok(Response::new(Box::pin(answers.map(|answer| answer.map(resealed)))))
+        Ok(Response::new(Box::pin(answers.map(|answer| answer.map(encode_reseal)))))
     }
 }

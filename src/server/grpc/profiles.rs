@@ -9,7 +9,7 @@ use tonic::{Request, Response};
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, between, count, optional, page_size, required, wrong},
+    decode::{DecodeResult, count, decode_in_range, optional, page_size, require_field, wrong},
     identity,
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
     page, service, status,
@@ -54,12 +54,12 @@ fn state(request: &v1::GetRetryProfileRequest) -> DecodeResult<RetryState> {
     let Ok(tool) = v1::ToolState::try_from(request.tool_state) else {
         return wrong("tool_state", format!("is {}, which is no state of a tool", request.tool_state));
     };
-    between("attempt", request.attempt.into(), 0..=ATTEMPT_MAX.into())?;
+    decode_in_range("attempt", request.attempt.into(), 0..=ATTEMPT_MAX.into())?;
     Ok(RetryState { attempt: request.attempt.max(1), tool: ToolState::from_wire(tool).unwrap_or(ToolState::Working) })
 }
 
 /// Position after the previous page.
-fn place(token: &str) -> DecodeResult<Option<(ToolName, FailureKind)>> {
+fn decode_page_token(token: &str) -> DecodeResult<Option<(ToolName, FailureKind)>> {
     page::after(token, |[tool, kind]| Some((ToolName::parse("page_token", tool).ok()?, FailureKind::from_name(kind)?)))
 }
 
@@ -72,10 +72,11 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
-        let (tool, kind, after) = (tool(&message.tool)?, failure(message.failure)?, place(&message.page_token)?);
+        let (tool, kind, after) =
+            (tool(&message.tool)?, failure(message.failure)?, decode_page_token(&message.page_token)?);
         let all = self.insight.retry_profiles(tenant, tool.as_ref(), kind, after.as_ref());
         let token = |last: &RetryProfile| page::token([last.tool.as_str(), last.kind.as_str()]);
-        let (profiles, next_page_token) = page::cut(service::within(all).await?, size, token);
+        let (profiles, next_page_token) = page::split_page(service::answer_in_time(all).await?, size, token);
         let profiles = profiles.iter().map(encode::profile).collect();
         Ok(Response::new(v1::ListRetryProfilesResponse { profiles, next_page_token }))
     }
@@ -86,9 +87,9 @@ impl v1::profile_service_server::ProfileService for ProfileService {
     ) -> MethodResult<v1::GetRetryProfileResponse> {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
-        let tool = required("tool", tool(&message.tool)?)?;
-        let (kind, state) = (required("failure", failure(message.failure)?)?, state(&message)?);
-        let profile = service::within(self.insight.retry_profile(tenant, &tool, kind, state)).await?;
+        let tool = require_field("tool", tool(&message.tool)?)?;
+        let (kind, state) = (require_field("failure", failure(message.failure)?)?, state(&message)?);
+        let profile = service::answer_in_time(self.insight.retry_profile(tenant, &tool, kind, state)).await?;
         let profile = profile.ok_or_else(|| status::profile_unknown(tool.as_str(), kind.as_str()))?;
         Ok(Response::new(v1::GetRetryProfileResponse { profile: Some(encode::profile(&profile)) }))
     }
@@ -102,8 +103,8 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let (tool, failure) = (tool(&message.tool)?, failure(message.failure)?);
         let days = i32::try_from(count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?).unwrap_or(i32::MAX);
         let of = RetryFilter { tool: tool.as_ref(), failure, days };
-        let history = service::within(self.insight.retry_history(tenant, of)).await?;
-        Ok(Response::new(history::told(&history)))
+        let history = service::answer_in_time(self.insight.retry_history(tenant, of)).await?;
+        Ok(Response::new(history::encode_history(&history)))
     }
 
     async fn get_tool_quality(
@@ -114,7 +115,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let (tool, days) = (tool(&message.tool)?, count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?);
         let days = i32::try_from(days).unwrap_or(i32::MAX);
-        let report = service::within(self.insight.quality(tenant, tool.as_ref(), days)).await?;
+        let report = service::answer_in_time(self.insight.quality(tenant, tool.as_ref(), days)).await?;
         Ok(Response::new(encode::quality(&report)))
     }
 

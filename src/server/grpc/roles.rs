@@ -125,7 +125,7 @@ const OTHERS: &[(&str, RequiredRole)] = &[
 /// Access to the method or route at this path; none for an unknown one.
 pub(super) fn access(path: &str) -> Option<RequiredRole> {
     let own = path.strip_prefix("/callgate.v1.").and_then(|own| own.split_once('/'));
-    let Some((service, method)) = own else { return beside(path) };
+    let Some((service, method)) = own else { return role_of_route(path) };
     let (_, methods) = CALLGATE.iter().find(|(name, _)| *name == service)?;
     methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| RequiredRole::Roles(roles))
 }
@@ -144,7 +144,7 @@ pub(super) fn method(path: &str) -> Option<&'static str> {
 }
 
 /// The same for routes, pages and other services.
-fn beside(path: &str) -> Option<RequiredRole> {
+fn role_of_route(path: &str) -> Option<RequiredRole> {
     if let Some(route) = ROUTES.iter().find(|route| route.path == path) {
         return Some(route.roles.map_or(RequiredRole::Anybody, RequiredRole::Roles));
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_table_is_nobodys() {
+    fn method_outside_the_table_has_no_role() {
         for path in [
             "/metrics/",
             "/Metrics",

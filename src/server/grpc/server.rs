@@ -11,24 +11,24 @@ use tokio::{
 use tonic::{codec::CompressionEncoding, service::Routes};
 
 use super::{
+    adapters::{Front, Pinned},
     approvals::ApprovalService,
     audit::AuditService,
     authentication,
     dialects::Dialects,
     fleet::FleetService,
-    front::{Front, Pinned},
     grants::GrantService,
     health, hook_route,
+    in_process::Inside,
     info::ServerService,
-    inside::Inside,
     limits::MESSAGE_BYTES_MAX,
     policies::PolicyService,
     privacy::PrivacyService,
     profiles::ProfileService,
     service::GateService,
     sessions::SessionService,
+    shutdown::Stop,
     status,
-    stop::Stop,
     tenants::TenantService,
     tokens::TokenService,
 };
@@ -102,7 +102,7 @@ pub async fn starting<T>(
         if let Some(health_service) = health_service {
             routes = routes.add_service(health_service);
         }
-        let (server, front, ending) = (server.clone(), Front(Pinned(routes.prepare())), ending.subscribed());
+        let (server, front, ending) = (server.clone(), Front(Pinned(routes.prepare())), ending.subscribe());
         servers.spawn(async move {
             let mut connections = server.accept(&listener, front, ending).await;
             let _ = timeout(LINGER, async { while connections.join_next().await.is_some() {} }).await;
@@ -127,7 +127,7 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let reporter = health::Reporter::new(reporter);
-    let told = health::look(&gate.server, &reporter).await;
+    let told = health::check_health(&gate.server, &reporter).await;
     let watcher = tokio::spawn(health::watch(Arc::clone(&gate.server), reporter.clone(), told));
     // All listeners have the same.
     let tls = listeners.iter().find_map(Listener::tls).cloned();
@@ -140,7 +140,7 @@ pub async fn serve(
         let inside = Inside(Services::new(Routes::default(), &gate, &ending));
         pages(inside, Arc::clone(&gate.identities))
     });
-    let others = beside(web, pages)
+    let others = add_routes(web, pages)
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
@@ -150,12 +150,12 @@ pub async fn serve(
             let routes =
                 Routes::from(web::operations(sources.clone(), operations.token.clone(), operations.is_open)).prepare();
             let (server, front) = (server.clone(), Front(Pinned(routes)));
-            let ending = ending.subscribed();
+            let ending = ending.subscribe();
             servers.spawn(async move { server.serve(listener, front, ending).await });
             continue;
         }
         let (server, front) = (server.clone(), Front(services.clone()));
-        let ending = ending.subscribed();
+        let ending = ending.subscribe();
         servers.spawn(async move { server.serve(listener, front, ending).await });
     }
     drop((gate, services));
@@ -175,7 +175,7 @@ pub async fn serve(
         () = end => {}
     }
     let answered = async {
-        ending.answered().await;
+        ending.wait_for_answers().await;
         sleep(LINGER).await;
     };
     let ended = async {
@@ -196,7 +196,7 @@ fn outcome(ended: Result<(), JoinError>) -> Result<(), ServeError> {
 }
 
 /// Routes beside those of services; other paths go to the pages, or get gRPC's error.
-fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
+fn add_routes(web: axum::Router, pages: Option<axum::Router>) -> Routes {
     let mut routes = Routes::default();
     let router = std::mem::take(routes.axum_router_mut()).merge(web);
     *routes.axum_router_mut() = match pages {

@@ -8,9 +8,9 @@ use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 
 use super::{
     MethodResult, connect, decode, encode, guard, identity,
-    large::Large,
+    large_messages::LargeMessageLimit,
+    shutdown::Stop,
     status::{self, StatusSource},
-    stop::Stop,
 };
 use crate::{
     gate::{Approvals, Decisions, Gate, Identities},
@@ -46,20 +46,26 @@ pub(super) struct GateService {
     approvals: Arc<Approvals>,
     identities: Arc<Identities>,
     stop: Stop,
-    large: Large,
+    large: LargeMessageLimit,
 }
 
 impl GateService {
     pub(super) fn new(gate: &Gate, stop: Stop) -> Self {
         let (decisions, approvals) = (Arc::clone(&gate.decisions), Arc::clone(&gate.approvals));
-        Self { decisions, approvals, identities: Arc::clone(&gate.identities), stop, large: Large::default() }
+        Self {
+            decisions,
+            approvals,
+            identities: Arc::clone(&gate.identities),
+            stop,
+            large: LargeMessageLimit::default(),
+        }
     }
 }
 
 impl GateService {
     /// Rejects a caller in a session of another owner.
     async fn works_in(&self, identity: &Identity, asked: &call::Request, opens: bool) -> Result<(), Status> {
-        within(Box::pin(self.decisions.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
+        answer_in_time(Box::pin(self.decisions.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
     }
 
     /// The answer. A wait ends when the server ends, to go on elsewhere, or when its credential ends; without a wait
@@ -77,7 +83,7 @@ impl GateService {
             tokio::select! {
                 biased;
                 answer = answer => answer,
-                ended = guard::ended(&self.identities, identity) => Err(ended),
+                ended = guard::wait_for_invalidity(&self.identities, identity) => Err(ended),
             }
         };
         self.stop.or(answer).await
@@ -85,11 +91,11 @@ impl GateService {
 }
 
 /// The answer, or why there is none in time.
-pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl StatusSource>>) -> Result<T, Status> {
+pub(super) async fn answer_in_time<T>(answer: impl Future<Output = Result<T, impl StatusSource>>) -> Result<T, Status> {
     within_more(Duration::ZERO, None, answer).await
 }
 
-/// As [`within`], with time to wait on top, for a caller who has `left` for all of it.
+/// As [`answer_in_time`], with time to wait on top, for a caller who has `left` for all of it.
 async fn within_more<T>(
     wait: Duration,
     left: Option<Duration>,
@@ -103,7 +109,7 @@ async fn within_more<T>(
 }
 
 /// The time that a caller gives an answer, by its `grpc-timeout`: some digits and a unit. None for an unreadable one.
-pub(super) fn left(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn parse_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let count: u64 = digits.parse().ok()?;
@@ -122,14 +128,14 @@ pub(super) fn left(headers: &HeaderMap) -> Option<Duration> {
 fn asks_for(identity: &Identity, caller: Option<&v1::Caller>, is_named: bool) -> Result<(), Status> {
     let agent = caller.map(|caller| caller.agent_id.as_str()).filter(|agent| !agent.is_empty());
     if (is_named || agent.is_some()) && !identity.may_ask_for(agent) {
-        return Err(status::agent_refused());
+        return Err(status::agent_rejection_status());
     }
     Ok(())
 }
 
 /// Methods for both calls and requests on a stream.
 impl GateService {
-    pub(super) async fn evaluated(
+    pub(super) async fn evaluate_message(
         &self,
         identity: &Identity,
         message: v1::EvaluateRequest,
@@ -153,13 +159,13 @@ impl GateService {
             self.decisions.evaluate_and_wait(vec![asked], wait, left).await
         });
         let answer = within_more(wait, left, answer);
-        let answers = span.around(self.or_elsewhere(wait, identity, answer)).await?;
+        let answers = span.run_within(self.or_elsewhere(wait, identity, answer)).await?;
         let verdict = answers.into_iter().next();
         let verdict = verdict.map(|answer| encode::verdict(answer, call_id, message.include_budgets));
         Ok(v1::EvaluateResponse { verdict })
     }
 
-    pub(super) async fn batch_evaluated(
+    pub(super) async fn evaluate_batch(
         &self,
         identity: &Identity,
         message: v1::BatchEvaluateRequest,
@@ -179,13 +185,13 @@ impl GateService {
         }
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answer = within_more(wait, left, Box::pin(self.decisions.evaluate_and_wait(asked, wait, left)));
-        let answers = span.around(self.or_elsewhere(wait, identity, answer)).await?;
+        let answers = span.run_within(self.or_elsewhere(wait, identity, answer)).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
         Ok(v1::BatchEvaluateResponse { verdicts: verdicts.collect() })
     }
 
-    pub(super) async fn recorded(
+    pub(super) async fn record_message(
         &self,
         identity: &Identity,
         message: v1::RecordRequest,
@@ -199,20 +205,20 @@ impl GateService {
         asks_for(identity, message.caller.as_ref(), observed.is_some())?;
         let parent = observed.as_ref().and_then(|observed| observed.parent.as_ref());
         let works = self.decisions.works_in(identity, &report.session, parent, observed.is_some());
-        within(Box::pin(works)).await?;
+        answer_in_time(Box::pin(works)).await?;
         if message.host_approved && observed.is_some() {
             let (session, call_id) = (report.session.clone(), report.call_id.clone());
             let by = Actor { name: HOST_USER.to_owned(), groups: Vec::new(), ..Actor::of(identity, HOST_USER) };
-            within(Box::pin(self.approvals.host_approved(identity.tenant, session, call_id, by))).await?;
+            answer_in_time(Box::pin(self.approvals.approve_for_host(identity.tenant, session, call_id, by))).await?;
             // An approved call gets its permit by another Evaluate.
             let call =
                 message.observed_call.clone().map(|call| v1::ToolCall { call_id: message.call_id.clone(), ..call });
             let again = v1::EvaluateRequest { caller: message.caller.clone(), call, ..v1::EvaluateRequest::default() };
-            Box::pin(self.evaluated(identity, again, headers, left)).await?;
+            Box::pin(self.evaluate_message(identity, again, headers, left)).await?;
         }
         let answer = Box::pin(self.decisions.record(identity.tenant, report, observed));
-        let answer = span.around(within_more(Duration::ZERO, left, answer)).await?;
-        Ok(encode::recorded(answer, message.include_budgets))
+        let answer = span.run_within(within_more(Duration::ZERO, left, answer)).await?;
+        Ok(encode::encode_record(answer, message.include_budgets))
     }
 
     pub(super) async fn session_state(
@@ -222,9 +228,9 @@ impl GateService {
     ) -> Result<v1::GetSessionStateResponse, Status> {
         let (session, extent) = decode::session_state(&message)?;
         if !identity.is_one_of(&[Role::Approver, Role::Analyst]) {
-            within(Box::pin(self.decisions.works_in(identity, &session, None, false))).await?;
+            answer_in_time(Box::pin(self.decisions.works_in(identity, &session, None, false))).await?;
         }
-        let state = within(Box::pin(self.decisions.session_state(identity.tenant, &session, extent))).await?;
+        let state = answer_in_time(Box::pin(self.decisions.session_state(identity.tenant, &session, extent))).await?;
         let state = Some(encode::session_state(message.session_id, state));
         Ok(v1::GetSessionStateResponse { state })
     }
@@ -251,8 +257,10 @@ impl v1::gate_service_server::GateService for GateService {
     async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> MethodResult<v1::EvaluateResponse> {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
-        let left = left(metadata.as_ref());
-        self.evaluated(&identity, message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
+        let left = parse_timeout(metadata.as_ref());
+        self.evaluate_message(&identity, message, metadata.as_ref(), left)
+            .await
+            .map(|answer| response(answer, &metadata))
     }
 
     async fn batch_evaluate(
@@ -261,17 +269,15 @@ impl v1::gate_service_server::GateService for GateService {
     ) -> MethodResult<v1::BatchEvaluateResponse> {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
-        let left = left(metadata.as_ref());
-        self.batch_evaluated(&identity, message, metadata.as_ref(), left)
-            .await
-            .map(|answer| response(answer, &metadata))
+        let left = parse_timeout(metadata.as_ref());
+        self.evaluate_batch(&identity, message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> MethodResult<v1::RecordResponse> {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
-        let left = left(metadata.as_ref());
-        self.recorded(&identity, message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
+        let left = parse_timeout(metadata.as_ref());
+        self.record_message(&identity, message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
     }
 
     async fn get_session_state(

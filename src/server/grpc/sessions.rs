@@ -8,12 +8,14 @@ use tonic::{Request, Response, Status};
 use super::{
     MethodResult, calls,
     decode::{
-        self, DecodeResult, between, command, maybe_session, note, optional, page_size, required_text, session, wrong,
+        self, DecodeResult, command, decode_in_range, maybe_session, note, optional, page_size, required_text, session,
+        wrong,
     },
     encode, identity,
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
-    page, service, status,
-    stop::Stop,
+    page, service,
+    shutdown::Stop,
+    status,
     time::{point_in_time, timestamp},
     watch::{SharedWatches, WatchStream},
 };
@@ -53,21 +55,21 @@ impl SessionService {
     /// Rejects an agent in a session of another owner.
     async fn works_in<T>(&self, request: &Request<T>, session: &str, opens: bool) -> Result<(), Status> {
         let (identity, session) = (identity::of(request)?, decode::session(session)?);
-        service::within(Box::pin(self.decisions.works_in(&identity, &session, None, opens))).await
+        service::answer_in_time(Box::pin(self.decisions.works_in(&identity, &session, None, opens))).await
     }
 
     async fn command(&self, tenant: TenantId, command: &Command) -> Result<(), Status> {
-        service::within(Box::pin(self.decisions.control(tenant, command))).await.map(drop)
+        service::answer_in_time(Box::pin(self.decisions.control(tenant, command))).await.map(drop)
     }
 
     /// The state of a session after a command.
     async fn state(&self, tenant: TenantId, session: &SessionId, extent: Extent) -> Result<v1::SessionState, Status> {
-        let state = service::within(Box::pin(self.decisions.session_state(tenant, session, extent))).await?;
+        let state = service::answer_in_time(Box::pin(self.decisions.session_state(tenant, session, extent))).await?;
         Ok(encode::session_state(session.to_string(), state))
     }
 }
 
-fn halted(scope: v1::HaltScope, name: &str) -> DecodeResult<HaltTarget> {
+fn decode_halt(scope: v1::HaltScope, name: &str) -> DecodeResult<HaltTarget> {
     Ok(match scope {
         v1::HaltScope::Unspecified => return wrong("scope", "is required: session, agent, tool or tenant"),
         v1::HaltScope::Session => HaltTarget::Session(SessionId::parse("name", name)?),
@@ -93,7 +95,7 @@ fn raise(message: &v1::RaiseBudgetRequest, by: Actor) -> DecodeResult<Command> {
     let Ok(dimension) = Dimension::from_wire(message.dimension()) else {
         return wrong("dimension", "is required: which of the policy's limits");
     };
-    let extra = between("extra", message.extra, 0..=AMOUNT_MAX)?;
+    let extra = decode_in_range("extra", message.extra, 0..=AMOUNT_MAX)?;
     command(&message.session_id, by, &message.reason, Operation::RaiseBudget { scope, dimension, extra })
 }
 
@@ -146,7 +148,7 @@ fn differs(old: &v1::WatchSessionResponse, new: &v1::WatchSessionResponse) -> bo
     timeless(old) != timeless(new)
 }
 
-fn told(usage: Usage) -> Option<v1::Usage> {
+fn encode_usage(usage: Usage) -> Option<v1::Usage> {
     (usage != Usage::default()).then(|| encode::usage(usage))
 }
 
@@ -177,8 +179,8 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         trace_id: call.trace.unwrap_or_default(),
         report_trace_id: call.report_trace.unwrap_or_default(),
         failure: encode::failure(call.failure),
-        usage: told(call.usage),
-        reported_usage: told(call.reported),
+        usage: encode_usage(call.usage),
+        reported_usage: encode_usage(call.reported),
         retryable: call.estimated.map(|(retryable, _)| retryable),
         retry_after: call.estimated.map(|(_, wait_ms)| duration(wait_ms)),
         repeat: call.repeat.map_or(0, |repeat| repeat.to_wire().into()),
@@ -195,9 +197,9 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
-        let what = halted(message.scope(), &message.name)?;
+        let what = decode_halt(message.scope(), &message.name)?;
         let reason = note("reason", &message.reason)?.unwrap_or_default();
-        let halt = service::within(self.decisions.halt(tenant, &what, by, &reason)).await?;
+        let halt = service::answer_in_time(self.decisions.halt(tenant, &what, by, &reason)).await?;
         Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
     }
 
@@ -205,9 +207,9 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
-        let what = halted(message.scope(), &message.name)?;
+        let what = decode_halt(message.scope(), &message.name)?;
         let reason = note("reason", &message.reason)?.unwrap_or_default();
-        let was_halted = service::within(self.decisions.resume(tenant, &what, by, &reason)).await?;
+        let was_halted = service::answer_in_time(self.decisions.resume(tenant, &what, by, &reason)).await?;
         Ok(Response::new(v1::ResumeResponse { was_halted }))
     }
 
@@ -217,13 +219,13 @@ impl v1::session_service_server::SessionService for SessionService {
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after =
             page::after(&message.page_token, |[scope, name]| Some((scope.parse::<i32>().ok()?, name.to_owned())))?;
-        service::within(self.insight.read_halts()).await?;
+        service::answer_in_time(self.insight.read_halts()).await?;
         let mut halts: Vec<v1::HaltState> = self.decisions.server.halts(tenant).iter().map(halt_state).collect();
         let place = |halt: &v1::HaltState| (halt.scope, halt.name.clone());
         halts.sort_by_key(place);
         halts.retain(|halt| after.as_ref().is_none_or(|after| *after < place(halt)));
         let token = |last: &v1::HaltState| page::token([&last.scope.to_string(), &last.name]);
-        let (halts, next_page_token) = page::cut(halts, size, token);
+        let (halts, next_page_token) = page::split_page(halts, size, token);
         Ok(Response::new(v1::ListHaltsResponse { halts, next_page_token }))
     }
 
@@ -238,7 +240,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let command = command(&message.session_id, by, &message.reason, operation)?;
         self.works_in(&request, &message.session_id, false).await?;
         // A session without an owner becomes theirs only with a phase that is set.
-        service::within(Box::pin(self.decisions.may_control(tenant, &command))).await?;
+        service::answer_in_time(Box::pin(self.decisions.may_control(tenant, &command))).await?;
         self.works_in(&request, &message.session_id, true).await?;
         self.command(tenant, &command).await?;
         Ok(Response::new(v1::SetPhaseResponse { phase: request.into_inner().phase }))
@@ -250,8 +252,8 @@ impl v1::session_service_server::SessionService for SessionService {
     ) -> MethodResult<v1::SettleOutcomeResponse> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
-        let report = decode::settled(request.get_ref(), by)?;
-        let answer = service::within(Box::pin(self.decisions.record(tenant, report, None))).await?;
+        let report = decode::decode_settlement(request.get_ref(), by)?;
+        let answer = service::answer_in_time(Box::pin(self.decisions.record(tenant, report, None))).await?;
         let status = encode::status(answer.recorded.settled.status);
         Ok(Response::new(v1::SettleOutcomeResponse { status }))
     }
@@ -282,8 +284,8 @@ impl v1::session_service_server::SessionService for SessionService {
 
     async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> MethodResult<v1::ListSessionsResponse> {
         let tenant = identity::tenant(&request)?;
-        let wanted = calls::sessions_wanted(&request.into_inner())?;
-        let looked = service::within(self.insight.sessions(tenant, &wanted)).await?;
+        let wanted = calls::decode_session_query(&request.into_inner())?;
+        let looked = service::answer_in_time(self.insight.sessions(tenant, &wanted)).await?;
         let halts = self.decisions.server.halts(tenant);
         let is_halted = |id: &str| {
             halts.iter().any(|halt| matches!(&halt.what, HaltTarget::Session(session) if session.as_str() == id))
@@ -293,8 +295,8 @@ impl v1::session_service_server::SessionService for SessionService {
 
     async fn list_calls(&self, request: Request<v1::ListCallsRequest>) -> MethodResult<v1::ListCallsResponse> {
         let tenant = identity::tenant(&request)?;
-        let wanted = calls::calls_wanted(&request.into_inner())?;
-        let looked = service::within(self.insight.calls(tenant, &wanted)).await?;
+        let wanted = calls::decode_call_query(&request.into_inner())?;
+        let looked = service::answer_in_time(self.insight.calls(tenant, &wanted)).await?;
         Ok(Response::new(calls::calls(looked)))
     }
 
@@ -308,9 +310,9 @@ impl v1::session_service_server::SessionService for SessionService {
         let session = session(&message.session_id)?;
         let call_id = calls::call_id(&message.call_id)?;
         let whole = self.insight.whole_call(tenant, &session, &call_id, with_rows);
-        let (call, told) = service::within(Box::pin(whole)).await?;
+        let (call, told) = service::answer_in_time(Box::pin(whole)).await?;
         let chosen_by = match call.line.judgement.attempt {
-            Some(_) => service::within(Box::pin(self.insight.chosen_by(tenant, &session, &call_id))).await?,
+            Some(_) => service::answer_in_time(Box::pin(self.insight.chosen_by(tenant, &session, &call_id))).await?,
             None => None,
         };
         let chosen_by_approval_id = chosen_by.map(|yes| yes.approval_id).unwrap_or_default();
@@ -323,7 +325,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let session = session(&message.session_id)?;
         let call_id = calls::call_id(&message.call_id)?;
         let explained = self.insight.explain_call(tenant, &session, &call_id);
-        Ok(Response::new(calls::explained(service::within(Box::pin(explained)).await?)))
+        Ok(Response::new(calls::encode_explanation(service::answer_in_time(Box::pin(explained)).await?)))
     }
 
     type ExportCallsStream = Pin<Box<dyn Stream<Item = Result<v1::ExportCallsResponse, Status>> + Send>>;
@@ -355,7 +357,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let (insight, watched) = (Arc::clone(&self.insight), session.clone());
         let look = move || {
             let (insight, session) = (Arc::clone(&insight), watched.clone());
-            async move { service::within(Box::pin(now(&insight, tenant, &session))).await }
+            async move { service::answer_in_time(Box::pin(now(&insight, tenant, &session))).await }
         };
         Ok(Response::new(self.states.watch((tenant, session), look, differs, stop)))
     }

@@ -12,7 +12,7 @@ use tonic::{
     codegen::{Service as _, http},
 };
 
-use super::{hook_route::is_hook, server::Services, service::left, status, stop::PendingAnswer};
+use super::{hook_route::is_hook, server::Services, service::parse_timeout, shutdown::PendingAnswer, status};
 
 /// With which the paths of our own services begin.
 pub(super) const OURS: &str = "/callgate.v1.";
@@ -35,22 +35,22 @@ impl Services {
             if method == "Connect" {
                 request.headers_mut().remove("grpc-accept-encoding");
             }
-            Box::pin(within(limit, owed, self.0.front.clone().call(request)))
+            Box::pin(answer_within(limit, owed, self.0.front.clone().call(request)))
         } else if is_hook(&request) {
             // It has its host's time limit, and an error of its own.
             Box::pin(self.0.others.clone().call(request))
         } else {
-            Box::pin(within(limit, owed, self.0.others.clone().call(request)))
+            Box::pin(answer_within(limit, owed, self.0.others.clone().call(request)))
         }
     }
 }
 
 /// Time limit of a request: the caller's, within the server's own.
 fn limit(headers: &http::HeaderMap) -> Duration {
-    left(headers).map_or(BEGINS_WITHIN, |left| left.min(BEGINS_WITHIN))
+    parse_timeout(headers).map_or(BEGINS_WITHIN, |left| left.min(BEGINS_WITHIN))
 }
 
-async fn within(
+async fn answer_within(
     limit: Duration,
     _owed: Option<PendingAnswer>,
     answer: impl Future<Output = Result<http::Response<Body>, Infallible>>,
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_longer_than_they_say_or_than_there_is() {
+    fn wait_is_bounded_by_the_callers_and_the_servers_limit() {
         let of = |timeout: Option<&str>| {
             let headers = timeout.map(|text| (http::header::HeaderName::from_static("grpc-timeout"), text));
             limit(&headers.map(|(name, text)| (name, text.parse().expect("a value"))).into_iter().collect())
@@ -74,10 +74,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_does_not_begin_in_time_is_given_up() {
-        let Ok(told) = within(Duration::from_millis(5), None, std::future::pending()).await;
+        let Ok(told) = answer_within(Duration::from_millis(5), None, std::future::pending()).await;
         let status = tonic::Status::from_header_map(told.headers()).expect("a status");
         assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
-        let Ok(in_time) = within(BEGINS_WITHIN, None, async { Ok(http::Response::new(Body::empty())) }).await;
+        let Ok(in_time) = answer_within(BEGINS_WITHIN, None, async { Ok(http::Response::new(Body::empty())) }).await;
         assert!(tonic::Status::from_header_map(in_time.headers()).is_none());
     }
 }

@@ -19,10 +19,10 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 pub(super) use self::codes::to_code_name;
 pub use self::codes::to_http_status;
 pub(super) use self::dialects::{
-    body_too_large, encoding_unknown, name_refused, not_json, origin_refused, streams, timeout_unreadable,
+    body_too_large, encoding_unknown, host_name_status, not_json, origin_status, streams, timeout_unreadable,
 };
-use self::tenancy::{key_missing, not_served, quota_exceeded};
-pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
+use self::tenancy::{key_missing, quota_status, unserved_tenant_status};
+pub(super) use self::tenancy::{not_of_the_plane, tenant_change_status};
 use crate::gate::{
     BacktestError, CredentialRejection, GateError, NoAnswer, PolicyProblem, PrivacyError, StoreError, TokenError,
     WorkError,
@@ -69,7 +69,7 @@ pub(super) fn caller_unknown(problem: &str) -> Status {
 }
 
 /// The caller is unknown. The text is the same for every cause.
-pub(super) fn unauthenticated() -> Status {
+pub(super) fn unauthenticated_status() -> Status {
     let message = "this server requires a valid credential: send an API token or a JWT as the metadata `authorization: \
                    Bearer TOKEN`, or connect with a client certificate; the server's log has the cause of a rejection";
     status(Code::Unauthenticated, "UNAUTHENTICATED", message, None)
@@ -83,7 +83,7 @@ pub(super) fn role_missing(roles: &[Role]) -> Status {
 }
 
 /// A caller that is bound to some agents names another.
-pub(super) fn agent_refused() -> Status {
+pub(super) fn agent_rejection_status() -> Status {
     let message = "your credential is for other agents: send a `caller.agent_id` that its pattern matches";
     status(Code::PermissionDenied, "AGENT_REFUSED", message, None)
 }
@@ -95,9 +95,9 @@ pub(super) fn first_token() -> Status {
     status(Code::FailedPrecondition, "FIRST_TOKEN", message, None)
 }
 
-pub(super) fn refused(refused: CredentialRejection) -> Status {
+pub(super) fn rejection_status(refused: CredentialRejection) -> Status {
     match refused {
-        CredentialRejection::Unknown(_) => unauthenticated(),
+        CredentialRejection::Unknown(_) => unauthenticated_status(),
         CredentialRejection::Unchecked => {
             let message = "the database is unavailable, so no credential can be checked; send the same request again";
             status(Code::Unavailable, "CREDENTIALS_UNCHECKED", message, Some(Duration::from_secs(1)))
@@ -110,7 +110,7 @@ pub(super) fn refused(refused: CredentialRejection) -> Status {
 }
 
 /// Logs the reason for a rejected credential; never the credential.
-pub(super) fn tell_refused(why: &str, from: Option<IpAddr>) {
+pub(super) fn log_rejection(why: &str, from: Option<IpAddr>) {
     if let Some(callers) = seldom("UNAUTHENTICATED") {
         let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
         tracing::warn!(from, callers, "a credential was rejected: {why}");
@@ -154,20 +154,20 @@ pub(super) fn backtest_running() -> Status {
 }
 
 impl StatusSource for BacktestError {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         match self {
             Self::TooLong => {
                 let message = "the backtest did not finish within half an hour, because the server is busy; select \
                                fewer calls";
                 status(Code::DeadlineExceeded, "DEADLINE", message, None)
             }
-            Self::NoAnswer(no_answer) => no_answer.told(),
+            Self::NoAnswer(no_answer) => no_answer.into_status(),
         }
     }
 }
 
 /// Conflict: another policy was activated meanwhile.
-pub(super) fn revision_changed(active: u64) -> Status {
+pub(super) fn revision_conflict_status(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
     let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
     let message = format!("revision {active} is the active one; read it, and try again");
@@ -182,7 +182,7 @@ pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
     let mut details = ErrorDetails::with_error_info("INVALID_POLICY", DOMAIN, HashMap::new());
     let (mut bytes, mut told) = (0, 0);
     for error in errors {
-        let (path, problem) = (clipped(&error.path), clipped(&error.to_string()));
+        let (path, problem) = (clip_text(&error.path), clip_text(&error.to_string()));
         bytes += problem.len() + path.len();
         if bytes > PROBLEM_BYTES_MAX {
             break;
@@ -190,7 +190,7 @@ pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
         details.add_bad_request_violation(path, problem);
         told += 1;
     }
-    let first = errors.first().map(|error| clipped(&error.to_string())).unwrap_or_default();
+    let first = errors.first().map(|error| clip_text(&error.to_string())).unwrap_or_default();
     let rest = errors.len() - told;
     let more = if rest == 0 { String::new() } else { format!(" ({rest} more are not listed)") };
     let message = format!("the policy cannot be used, {} problem(s){more}; the first: {first}", errors.len());
@@ -198,7 +198,7 @@ pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
 }
 
 /// At most as much of a text as one line may be long.
-pub(super) fn clipped(text: &str) -> String {
+pub(super) fn clip_text(text: &str) -> String {
     const CHARS_MAX: usize = 500;
     text.chars().take(CHARS_MAX).collect()
 }
@@ -206,41 +206,41 @@ pub(super) fn clipped(text: &str) -> String {
 /// Conversion of the gate's errors to statuses.
 pub(super) trait StatusSource {
     /// The documented code and reason, with a text for readers of the status.
-    fn told(self) -> Status;
+    fn into_status(self) -> Status;
 }
 
 /// The status of any error of the gate.
 pub(super) fn gate(error: impl StatusSource) -> Status {
-    error.told()
+    error.into_status()
 }
 
 impl StatusSource for WorkError {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         match self {
             Self::NotTheirs => {
                 let message = "the session was opened with another credential; open one of your own, or have whoever \
                                makes credentials name yours as a sub-agent of that one";
                 status(Code::PermissionDenied, "NOT_SESSION_OWNER", message, None)
             }
-            Self::NoAnswer(no_answer) => no_answer.told(),
+            Self::NoAnswer(no_answer) => no_answer.into_status(),
         }
     }
 }
 
 impl StatusSource for TokenError {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         match self {
             Self::Unknown => status(Code::NotFound, "TOKEN_UNKNOWN", "no such token", None),
             Self::Ended(why) => {
                 status(Code::FailedPrecondition, "TOKEN_ENDED", format!("{why}; it cannot be replaced"), None)
             }
-            Self::NoAnswer(no_answer) => no_answer.told(),
+            Self::NoAnswer(no_answer) => no_answer.into_status(),
         }
     }
 }
 
 impl StatusSource for PrivacyError {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         match self {
             Self::Unknown => status(Code::NotFound, "SUBJECT_UNKNOWN", "nothing is stored under that name", None),
             Self::WithoutKeys => {
@@ -248,28 +248,28 @@ impl StatusSource for PrivacyError {
                                file of `callgate serve --keys`";
                 status(Code::FailedPrecondition, "NOT_ENCRYPTED", message, None)
             }
-            Self::NoAnswer(no_answer) => no_answer.told(),
+            Self::NoAnswer(no_answer) => no_answer.into_status(),
         }
     }
 }
 
 impl StatusSource for StoreError {
-    fn told(self) -> Status {
-        NoAnswer::from(self).told()
+    fn into_status(self) -> Status {
+        NoAnswer::from(self).into_status()
     }
 }
 
 impl<R: StatusSource> StatusSource for GateError<R> {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         match self {
-            Self::Rejected(rejection) => rejection.told(),
-            Self::NoAnswer(no_answer) => no_answer.told(),
+            Self::Rejected(rejection) => rejection.into_status(),
+            Self::NoAnswer(no_answer) => no_answer.into_status(),
         }
     }
 }
 
 impl StatusSource for NoAnswer {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         let (code, reason, message, retry_ms) = match &self {
             Self::Overloaded(what) => (
                 Code::ResourceExhausted,
@@ -298,9 +298,9 @@ impl StatusSource for NoAnswer {
                 return status(Code::ResourceExhausted, "OVERLOADED", message, Some(retry));
             }
             Self::ShuttingDown => return shutting_down(),
-            Self::NotServed(state) => return not_served(Some(*state)),
-            Self::TenantUnknown => return not_served(None),
-            Self::Quota(quota) => return quota_exceeded(*quota),
+            Self::NotServed(state) => return unserved_tenant_status(Some(*state)),
+            Self::TenantUnknown => return unserved_tenant_status(None),
+            Self::Quota(quota) => return quota_status(*quota),
             Self::PolicyUnreadable => {
                 let message = "this build of callgate cannot read the tenant's active policy, and does not decide \
                                without it; activate one that it can read, or start the build that stored it";
@@ -327,17 +327,17 @@ impl StatusSource for NoAnswer {
 /// Counts an error; returns the count since its last log line when the next is due: an outage affects all callers.
 fn seldom(reason: &'static str) -> Option<u64> {
     static TOLD: Mutex<BTreeMap<&str, LogLimiter>> = Mutex::new(BTreeMap::new());
-    TOLD.lock().entry(reason).or_default().happened(&Clock::System)
+    TOLD.lock().entry(reason).or_default().count_event(&Clock::System)
 }
 
 impl StatusSource for SessionUnknown {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         status(Code::NotFound, "SESSION_UNKNOWN", "no session has this id: none of its calls was evaluated", None)
     }
 }
 
 impl StatusSource for SessionRejection {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         match self {
             Self::ParentChanged { known } => {
                 let known = known.map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
@@ -353,7 +353,7 @@ impl StatusSource for SessionRejection {
 }
 
 impl StatusSource for EvaluateRejection {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         match self {
             Self::CallIdReused => {
                 let message = "this call_id belongs to a call with another tool or other arguments; choose a new one";
@@ -363,14 +363,14 @@ impl StatusSource for EvaluateRejection {
                 let message = format!("{OPEN_MAX} calls of this call tree have no outcome; record some of them first");
                 status(Code::ResourceExhausted, "TOO_MANY_OPEN_CALLS", message, None)
             }
-            Self::QuotaExceeded(quota) => quota_exceeded(quota),
-            Self::Session(rejection) => rejection.told(),
+            Self::QuotaExceeded(quota) => quota_status(quota),
+            Self::Session(rejection) => rejection.into_status(),
         }
     }
 }
 
 impl StatusSource for RecordRejection {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         let (code, reason, message) = match self {
             Self::UnknownCall => (
                 Code::NotFound,
@@ -390,7 +390,7 @@ impl StatusSource for RecordRejection {
                 "ATTEMPT_SUPERSEDED",
                 "a newer attempt of the same occurrence was permitted meanwhile; record that one",
             ),
-            Self::Session(rejection) => return rejection.told(),
+            Self::Session(rejection) => return rejection.into_status(),
         };
         status(code, reason, message, None)
     }

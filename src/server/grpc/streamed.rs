@@ -7,8 +7,8 @@ use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::Status;
 
 use super::{
+    shutdown::Stop,
     status::{self, StatusSource},
-    stop::Stop,
 };
 
 /// Messages that wait for a caller to take them.
@@ -18,7 +18,7 @@ const QUEUE: usize = 8;
 pub(super) type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Streams the messages of `work`, then its result, until the server ends or the receiver is dropped.
-pub(super) fn streamed<T, F, E>(
+pub(super) fn stream_messages<T, F, E>(
     stop: Stop,
     work: impl FnOnce(mpsc::Sender<T>) -> F,
 ) -> impl Stream<Item = Result<T, Status>>

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, between, note, page_size, wrong},
+    decode::{DecodeResult, decode_in_range, note, page_size, wrong},
     identity,
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
@@ -36,9 +36,9 @@ impl TenantService {
     }
 
     async fn set_state(&self, by: Actor, name: &str, reason: &str, state: TenantState) -> Result<v1::Tenant, Status> {
-        let name = named(name)?;
+        let name = decode_name(name)?;
         let reason = note("reason", reason)?.unwrap_or_default();
-        done(service::within(self.identities.set_tenant_state(&name, state, &by, &reason)).await?)
+        encode_change(service::answer_in_time(self.identities.set_tenant_state(&name, state, &by, &reason)).await?)
     }
 }
 
@@ -51,18 +51,18 @@ pub(super) fn of_the_plane<T>(request: &Request<T>) -> Result<(), Status> {
     Err(status::not_of_the_plane())
 }
 
-fn named(name: &str) -> DecodeResult<String> {
+fn decode_name(name: &str) -> DecodeResult<String> {
     Ok(tenant_name("name", name)?)
 }
 
-fn done(change: TenantChange) -> Result<v1::Tenant, Status> {
+fn encode_change(change: TenantChange) -> Result<v1::Tenant, Status> {
     match change {
-        TenantChange::Done(tenant) => Ok(encoded(&tenant)),
-        refused => Err(status::tenant_unchanged(&refused)),
+        TenantChange::Done(tenant) => Ok(encode_tenant(&tenant)),
+        refused => Err(status::tenant_change_status(&refused)),
     }
 }
 
-fn encoded(tenant: &Tenant) -> v1::Tenant {
+fn encode_tenant(tenant: &Tenant) -> v1::Tenant {
     let (since, by, reason) = &tenant.since;
     let Quotas { calls_per_second, sessions, stored_bytes, approvals_open } = tenant.quotas;
     let Terms { words, calls, months } = tenant.terms;
@@ -83,7 +83,7 @@ fn encoded(tenant: &Tenant) -> v1::Tenant {
 
 fn quotas(given: Option<&v1::TenantQuotas>) -> DecodeResult<Quotas> {
     let Some(given) = given else { return Ok(Quotas::default()) };
-    let limit = |field: &str, limit: Option<u64>| limit.map(|n| between(field, n, 0..=AMOUNT_MAX)).transpose();
+    let limit = |field: &str, limit: Option<u64>| limit.map(|n| decode_in_range(field, n, 0..=AMOUNT_MAX)).transpose();
     Ok(Quotas {
         calls_per_second: limit("quotas.calls_per_second", given.calls_per_second)?,
         sessions: limit("quotas.sessions", given.sessions)?,
@@ -96,7 +96,8 @@ fn quotas(given: Option<&v1::TenantQuotas>) -> DecodeResult<Quotas> {
 fn terms(name: &str, given: Option<&v1::TenantRetention>) -> DecodeResult<Terms> {
     let Some(given) = given else { return Ok(Terms::default()) };
     let days = |field: &str, days: Option<u32>, least: u32| {
-        let days = days.map(|days| between(field, days.into(), least.into()..=TERM_DAYS_MAX.into())).transpose()?;
+        let days =
+            days.map(|days| decode_in_range(field, days.into(), least.into()..=TERM_DAYS_MAX.into())).transpose()?;
         DecodeResult::Ok(days.and_then(|days| u32::try_from(days).ok()))
     };
     let months = days("retention.months_days", given.months_days, MONTHS_DAYS_MIN)?;
@@ -116,9 +117,9 @@ impl v1::tenant_service_server::TenantService for TenantService {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
-        let name = named(&message.name)?;
+        let name = decode_name(&message.name)?;
         let quotas = quotas(message.quotas.as_ref())?;
-        let tenant = done(service::within(self.identities.create_tenant(&name, &quotas, &by)).await?)?;
+        let tenant = encode_change(service::answer_in_time(self.identities.create_tenant(&name, &quotas, &by)).await?)?;
         Ok(Response::new(v1::CreateTenantResponse { tenant: Some(tenant) }))
     }
 
@@ -127,11 +128,11 @@ impl v1::tenant_service_server::TenantService for TenantService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after = page::after(&message.page_token, |[id]| id.parse::<i64>().ok())?;
-        service::within(Box::pin(self.identities.read_tenants_for_operator())).await?;
+        service::answer_in_time(Box::pin(self.identities.read_tenants_for_operator())).await?;
         let mut tenants = self.identities.server.tenants();
         tenants.retain(|tenant| after.is_none_or(|after| after < tenant.id.0));
-        let (tenants, next_page_token) = page::cut(tenants, size, |last| page::token([&last.id.0.to_string()]));
-        let tenants = tenants.iter().map(|tenant| encoded(tenant)).collect();
+        let (tenants, next_page_token) = page::split_page(tenants, size, |last| page::token([&last.id.0.to_string()]));
+        let tenants = tenants.iter().map(|tenant| encode_tenant(tenant)).collect();
         Ok(Response::new(v1::ListTenantsResponse { tenants, next_page_token }))
     }
 
@@ -142,9 +143,10 @@ impl v1::tenant_service_server::TenantService for TenantService {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
-        let name = named(&message.name)?;
+        let name = decode_name(&message.name)?;
         let quotas = quotas(message.quotas.as_ref())?;
-        let tenant = done(service::within(self.identities.set_tenant_quotas(&name, &quotas, &by)).await?)?;
+        let tenant =
+            encode_change(service::answer_in_time(self.identities.set_tenant_quotas(&name, &quotas, &by)).await?)?;
         Ok(Response::new(v1::SetTenantQuotasResponse { tenant: Some(tenant) }))
     }
 
@@ -155,9 +157,10 @@ impl v1::tenant_service_server::TenantService for TenantService {
         of_the_plane(&request)?;
         let by = identity::actor(&request)?;
         let message = request.into_inner();
-        let name = named(&message.name)?;
+        let name = decode_name(&message.name)?;
         let terms = terms(&name, message.retention.as_ref())?;
-        let tenant = done(service::within(self.identities.set_tenant_terms(&name, &terms, &by)).await?)?;
+        let tenant =
+            encode_change(service::answer_in_time(self.identities.set_tenant_terms(&name, &terms, &by)).await?)?;
         Ok(Response::new(v1::SetTenantRetentionResponse { tenant: Some(tenant) }))
     }
 

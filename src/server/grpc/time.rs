@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    decode::{DecodeResult, between, wrong},
+    decode::{DecodeResult, decode_in_range, wrong},
     limits::UNIX_MS_MAX,
 };
 use callgate_core::domain::time::Timestamp;
@@ -35,7 +35,7 @@ pub(super) fn span(
     if given.seconds < 0 || !(0..1_000_000_000).contains(&given.nanos) {
         return wrong(field, "is no duration: seconds must not be negative, and nanos be 0 to 999999999");
     }
-    match between(field, millis(Some(given)), allowed) {
+    match decode_in_range(field, millis(Some(given)), allowed) {
         Ok(millis) => Ok(Some(millis)),
         Err(mut malformed) => {
             malformed.problem.push_str(" (in milliseconds)");
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_clock_shows_is_refused_by_its_field() {
+    fn impossible_time_is_rejected_by_its_field() {
         for (seconds, nanos) in [(-1, 0), (253_402_300_800, 0), (i64::MAX, 0), (1, -1), (1, 1_000_000_000)] {
             let at = prost_types::Timestamp { seconds, nanos };
             assert_eq!(point_in_time("start_time", Some(&at)).unwrap_err().field, "start_time");

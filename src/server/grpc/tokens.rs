@@ -16,7 +16,7 @@ use super::{
     time::{span, timestamp},
 };
 use crate::{
-    auth::file::who,
+    auth::file::mapped_identity,
     gate::Identities,
     grpc::{FromWire, ToWire},
 };
@@ -55,7 +55,7 @@ pub fn tokens_of(
     ))
 }
 
-fn encoded(token: StoredToken) -> v1::Token {
+fn encode_token(token: StoredToken) -> v1::Token {
     let MappedIdentity { name, roles, groups, agents, any_session, .. } = token.is;
     v1::Token {
         token_id: token.id,
@@ -87,7 +87,7 @@ fn creation(message: &v1::CreateTokenRequest) -> DecodeResult<MappedIdentity> {
     let name = required_text("name", &message.name)?;
     let agents = (!message.agent_pattern.is_empty()).then_some(message.agent_pattern.as_str());
     let groups = message.groups.clone();
-    Ok(who("", String::new(), name, &roles(&message.roles)?, groups, agents, message.any_session)?)
+    Ok(mapped_identity("", String::new(), name, &roles(&message.roles)?, groups, agents, message.any_session)?)
 }
 
 fn ttl(field: &str, given: Option<&prost_types::Duration>) -> DecodeResult<Option<u64>> {
@@ -103,8 +103,9 @@ impl v1::token_service_server::TokenService for TokenService {
         if !self.identities.wants_credentials() && (!is.roles.contains(&Role::Admin) || ttl_ms.is_some()) {
             return Err(status::first_token());
         }
-        let (secret, token) = service::within(Box::pin(self.identities.create_token(tenant, is, ttl_ms, &by))).await?;
-        Ok(Response::new(v1::CreateTokenResponse { token: Some(encoded(token)), secret }))
+        let (secret, token) =
+            service::answer_in_time(Box::pin(self.identities.create_token(tenant, is, ttl_ms, &by))).await?;
+        Ok(Response::new(v1::CreateTokenResponse { token: Some(encode_token(token)), secret }))
     }
 
     async fn list_tokens(&self, request: Request<v1::ListTokensRequest>) -> MethodResult<v1::ListTokensResponse> {
@@ -112,16 +113,19 @@ impl v1::token_service_server::TokenService for TokenService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?.unwrap_or_default();
-        let tokens = service::within(self.identities.operators.tokens(tenant, &after, size + 1)).await?;
-        let (tokens, next_page_token) = page::cut(tokens, size, |last| page::token([&last.id]));
-        Ok(Response::new(v1::ListTokensResponse { tokens: tokens.into_iter().map(encoded).collect(), next_page_token }))
+        let tokens = service::answer_in_time(self.identities.operators.tokens(tenant, &after, size + 1)).await?;
+        let (tokens, next_page_token) = page::split_page(tokens, size, |last| page::token([&last.id]));
+        Ok(Response::new(v1::ListTokensResponse {
+            tokens: tokens.into_iter().map(encode_token).collect(),
+            next_page_token,
+        }))
     }
 
     async fn revoke_token(&self, request: Request<v1::RevokeTokenRequest>) -> MethodResult<v1::RevokeTokenResponse> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let id = required_text("token_id", &request.get_ref().token_id)?;
-        let token = service::within(Box::pin(self.identities.revoke_token(tenant, &id, &by))).await?;
-        Ok(Response::new(v1::RevokeTokenResponse { token: Some(encoded(token)) }))
+        let token = service::answer_in_time(Box::pin(self.identities.revoke_token(tenant, &id, &by))).await?;
+        Ok(Response::new(v1::RevokeTokenResponse { token: Some(encode_token(token)) }))
     }
 
     async fn rotate_token(&self, request: Request<v1::RotateTokenRequest>) -> MethodResult<v1::RotateTokenResponse> {
@@ -131,7 +135,7 @@ impl v1::token_service_server::TokenService for TokenService {
         let ttl_ms = ttl("ttl", message.ttl.as_ref())?;
         let overlap_ms = span("overlap", message.overlap.as_ref(), 0..=TTL_DAYS_MAX * DAY_MS)?.unwrap_or(DAY_MS);
         let rotated = self.identities.rotate_token(tenant, &id, (ttl_ms, overlap_ms), &by);
-        let (secret, token) = service::within(Box::pin(rotated)).await?;
-        Ok(Response::new(v1::RotateTokenResponse { token: Some(encoded(token)), secret }))
+        let (secret, token) = service::answer_in_time(Box::pin(rotated)).await?;
+        Ok(Response::new(v1::RotateTokenResponse { token: Some(encode_token(token)), secret }))
     }
 }

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Status};
 
-use super::stop::Stop;
+use super::shutdown::Stop;
 use callgate_core::domain::ids::{SessionId, TenantId};
 
 /// Polling interval of a watch.
@@ -24,26 +24,29 @@ pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + 
 /// Something that is watched.
 pub(super) trait WatchPoll: Send + 'static {
     /// Message of the watch.
-    type Told: Send + 'static;
+    type Message: Send + 'static;
 
     /// Polls for changes since the last poll.
-    fn look(&mut self) -> impl Future<Output = Result<Vec<Self::Told>, Status>> + Send;
+    fn poll_changes(&mut self) -> impl Future<Output = Result<Vec<Self::Message>, Status>> + Send;
 }
 
 /// Sends changes until the receiver is dropped, a read fails, or the server ends.
-pub(super) fn watch<L: WatchPoll>(watched: L, stop: Stop) -> WatchStream<L::Told> {
+pub(super) fn watch<L: WatchPoll>(watched: L, stop: Stop) -> WatchStream<L::Message> {
     let (to, from) = mpsc::channel(UNTAKEN_MAX);
     tokio::spawn(async move {
-        if let Err(status) = stop.or(tell(watched, &to)).await {
+        if let Err(status) = stop.or(send_changes(watched, &to)).await {
             let _ = to.send(Err(status)).await;
         }
     });
     Box::pin(ReceiverStream::new(from))
 }
 
-async fn tell<L: WatchPoll>(mut watched: L, to: &mpsc::Sender<Result<L::Told, Status>>) -> Result<(), Status> {
+async fn send_changes<L: WatchPoll>(
+    mut watched: L,
+    to: &mpsc::Sender<Result<L::Message, Status>>,
+) -> Result<(), Status> {
     loop {
-        for told in watched.look().await? {
+        for told in watched.poll_changes().await? {
             if to.send(Ok(told)).await.is_err() {
                 return Ok(());
             }
@@ -57,12 +60,12 @@ async fn tell<L: WatchPoll>(mut watched: L, to: &mpsc::Sender<Result<L::Told, St
 
 /// Watches of sessions, with one read for all watchers of a session (single-flight). Clones share them.
 #[derive(Debug)]
-pub(super) struct SharedWatches<T>(Arc<Mutex<BTreeMap<Key, Seen<T>>>>);
+pub(super) struct SharedWatches<T>(Arc<Mutex<BTreeMap<Key, LastRead<T>>>>);
 
 type Key = (TenantId, SessionId);
 
 /// Result of the last read; none before the first.
-type Seen<T> = watch::Sender<Option<Result<T, Status>>>;
+type LastRead<T> = watch::Sender<Option<Result<T, Status>>>;
 
 impl<T> Clone for SharedWatches<T> {
     fn clone(&self) -> Self {
@@ -110,7 +113,7 @@ impl<T: Clone + Send + Sync + 'static> SharedWatches<T> {
     }
 
     /// Looks while anybody watches.
-    async fn looks<F>(self, session: Key, found: Seen<T>, look: impl Fn() -> F + Send, differs: fn(&T, &T) -> bool)
+    async fn looks<F>(self, session: Key, found: LastRead<T>, look: impl Fn() -> F + Send, differs: fn(&T, &T) -> bool)
     where
         F: Future<Output = Result<T, Status>> + Send,
     {

@@ -56,7 +56,7 @@ mod tests {
 
     const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    fn extracted(traceparent: &str, tracestate: Option<&str>) -> Option<RemoteParent> {
+    fn extract_parent(traceparent: &str, tracestate: Option<&str>) -> Option<RemoteParent> {
         let mut headers = HeaderMap::new();
         headers.insert("traceparent", traceparent.parse().expect("a header"));
         if let Some(tracestate) = tracestate {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_callers_span_is_found() {
-        let RemoteParent(context) = extracted(TRACEPARENT, Some("vendor=1")).expect("a parent");
+        let RemoteParent(context) = extract_parent(TRACEPARENT, Some("vendor=1")).expect("a parent");
         let span = context.span().span_context().clone();
         assert_eq!(span.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(span.span_id().to_string(), "00f067aa0ba902b7");
@@ -76,9 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_no_parent() {
+    fn malformed_context_has_no_parent() {
         for traceparent in ["", "00", "00-0-0-00", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "é"] {
-            assert!(extracted(traceparent, None).is_none(), "{traceparent}");
+            assert!(extract_parent(traceparent, None).is_none(), "{traceparent}");
         }
         assert!(extract(&HeaderMap::new()).is_none());
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_long_tracestate_is_left_behind_and_the_trace_is_not() {
         let long = format!("vendor={}", "x".repeat(TRACESTATE_BYTES_MAX));
-        let RemoteParent(context) = extracted(TRACEPARENT, Some(&long)).expect("a parent");
+        let RemoteParent(context) = extract_parent(TRACEPARENT, Some(&long)).expect("a parent");
         assert_eq!(context.span().span_context().trace_state().header(), "");
     }
 }

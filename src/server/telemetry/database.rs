@@ -6,7 +6,7 @@ use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::{door, names};
+use super::{names, sampling};
 use callgate_core::domain::ids::TraceId;
 
 /// Calls that a batch links back to; the SDK keeps no more links by itself.
@@ -39,7 +39,7 @@ macro_rules! client {
 /// The trace of the current span, or of the caller where there is no span.
 #[must_use]
 pub fn trace_id() -> Option<TraceId> {
-    door::trace_id(&Span::current()).map(|id| TraceId(id.to_bytes()))
+    sampling::trace_id(&Span::current()).map(|id| TraceId(id.to_bytes()))
 }
 
 /// The span of a change on its way into a commit, below the current one; disabled where that is not traced.
@@ -55,7 +55,7 @@ pub fn load_span(namespace: &str) -> Span {
 }
 
 /// The change of that span was committed with this batch.
-pub fn joined(span: &Span, batch: &Span) {
+pub fn link_batch(span: &Span, batch: &Span) {
     if !span.is_disabled()
         && let Some(batch) = context(batch)
     {
@@ -64,26 +64,26 @@ pub fn joined(span: &Span, batch: &Span) {
 }
 
 /// The change of that span lost, for a reason of a closed set.
-pub fn lost(span: &Span, why: &'static str) {
+pub fn record_conflict(span: &Span, why: &'static str) {
     span.record(names::ERROR_TYPE, why);
     span.record(names::OTEL_STATUS, "ERROR");
 }
 
 /// The span of a batch of so many changes, for the calls of these spans; disabled where none of them is traced.
 pub fn batch_span<'a>(mut calls: impl Iterator<Item = &'a Span>, changes: usize, namespace: &str) -> Span {
-    let Some(first) = calls.find(|span| sampled(span).is_some()) else { return Span::none() };
+    let Some(first) = calls.find(|span| sampled_context(span).is_some()) else { return Span::none() };
     let batch = client!(first, names::SPAN_COMMIT_BATCH, APPEND, APPEND, namespace);
     if changes > 1 {
         batch.record(names::DB_BATCH_SIZE, i64::try_from(changes).unwrap_or(i64::MAX));
     }
-    for call in calls.filter_map(sampled).take(LINKS_MAX) {
+    for call in calls.filter_map(sampled_context).take(LINKS_MAX) {
         batch.add_link(call);
     }
     batch
 }
 
 /// A batch was not stored: why, of a closed set, and the SQLSTATE, if there is one.
-pub fn failed(batch: &Span, why: &'static str, code: Option<&str>) {
+pub fn record_failure(batch: &Span, why: &'static str, code: Option<&str>) {
     batch.record(names::OTEL_STATUS, "ERROR");
     batch.record(names::ERROR_TYPE, code.unwrap_or(why));
     if let Some(code) = code {
@@ -93,7 +93,7 @@ pub fn failed(batch: &Span, why: &'static str, code: Option<&str>) {
 
 fn below_current(make: impl FnOnce(&Span) -> Span) -> Span {
     let current = Span::current();
-    if sampled(&current).is_some() { make(&current) } else { Span::none() }
+    if sampled_context(&current).is_some() { make(&current) } else { Span::none() }
 }
 
 fn context(span: &Span) -> Option<SpanContext> {
@@ -105,7 +105,7 @@ fn context(span: &Span) -> Option<SpanContext> {
 }
 
 /// Its span context, if its trace is sampled.
-fn sampled(span: &Span) -> Option<SpanContext> {
+fn sampled_context(span: &Span) -> Option<SpanContext> {
     context(span).filter(SpanContext::is_sampled)
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::telemetry::{record_span, setup, testing::Spans};
 
-    fn traced(sampler: Sampler, work: impl FnOnce()) -> Vec<SpanData> {
+    fn trace_work(sampler: Sampler, work: impl FnOnce()) -> Vec<SpanData> {
         let spans = Spans::default();
         let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(spans.clone()).build();
         let layer = setup::spans_to(provider.tracer(names::SERVICE));
@@ -135,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn each_call_has_a_client_span_that_leads_to_the_batch_it_joined_and_the_batch_leads_back() {
+    fn client_span_of_a_call_and_span_of_its_batch_link_each_other() {
         let (mut of_call, mut of_other) = (None, None);
-        let spans = traced(Sampler::AlwaysOn, || {
+        let spans = trace_work(Sampler::AlwaysOn, || {
             let calls = [report(), report()];
             let ways = [&calls[0], &calls[1]].map(|call| call.in_scope(|| commit_span("gate|callgate")));
             let batch = batch_span(calls.iter(), 2, "gate|callgate");
-            ways.iter().for_each(|way| joined(way, &batch));
+            ways.iter().for_each(|way| link_batch(way, &batch));
             (of_call, of_other) = (calls[0].in_scope(trace_id), calls[1].in_scope(trace_id));
         });
         let of = |name: &str| -> Vec<&SpanData> { spans.iter().filter(|span| span.name == name).collect() };
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_an_error_with_its_sqlstate() {
-        let spans = traced(Sampler::AlwaysOn, || {
+    fn failed_batch_is_an_error_with_its_sqlstate() {
+        let spans = trace_work(Sampler::AlwaysOn, || {
             let call = report();
             let way = call.in_scope(|| commit_span("gate|callgate"));
             let batch = batch_span(std::iter::once(&call), 1, "gate|callgate");
-            failed(&batch, "rejected", Some("42501"));
-            lost(&way, "rejected");
+            record_failure(&batch, "rejected", Some("42501"));
+            record_conflict(&way, "rejected");
         });
         let of = |name: &str| spans.iter().find(|span| span.name == name).expect("a span");
         let (batch, way) = (of(APPEND), of(names::SPAN_COMMIT));
@@ -187,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_trace_that_is_not_kept_no_span_is_made() {
-        let spans = traced(Sampler::AlwaysOff, || {
+    fn unsampled_trace_has_no_span() {
+        let spans = trace_work(Sampler::AlwaysOff, || {
             let call = report();
             assert!(call.in_scope(|| commit_span("gate|callgate")).is_disabled());
             assert!(call.in_scope(|| load_span("gate|callgate")).is_disabled());

@@ -151,7 +151,7 @@ fn sampler(values: &mut Values<'_>) -> Option<Sampler> {
         "parentbased_always_off" => parent(Sampler::AlwaysOff),
         "parentbased_traceidratio" => parent(Sampler::TraceIdRatioBased(ratio(values))),
         _ => {
-            values.ignored(
+            values.warn_ignored(
                 NAME,
                 "it should be always_on, always_off, traceidratio, or one of these with the prefix parentbased_; the \
                  default applies",
@@ -160,7 +160,7 @@ fn sampler(values: &mut Values<'_>) -> Option<Sampler> {
         }
     };
     if !name.ends_with("traceidratio") && values.text("OTEL_TRACES_SAMPLER_ARG").is_some() {
-        values.ignored("OTEL_TRACES_SAMPLER_ARG", "this sampler has no argument");
+        values.warn_ignored("OTEL_TRACES_SAMPLER_ARG", "this sampler has no argument");
     }
     sampler
 }
@@ -171,7 +171,8 @@ fn ratio(values: &mut Values<'_>) -> f64 {
         None => 1.0,
         Some(Ok(ratio)) if (0.0..=1.0).contains(&ratio) => ratio,
         Some(_) => {
-            values.ignored(NAME, "it should be a number from 0 to 1, as 0.1 for every tenth trace; all are sampled");
+            values
+                .warn_ignored(NAME, "it should be a number from 0 to 1, as 0.1 for every tenth trace; all are sampled");
             1.0
         }
     }
@@ -201,11 +202,12 @@ fn cannot(values: &mut Values<'_>) {
         values.warn_unless_one_of(name, words, why);
     }
     for name in values.ending_in("_INSECURE") {
-        values.ignored(&name, "the scheme of the endpoint decides: https:// with TLS, http:// without");
+        values.warn_ignored(&name, "the scheme of the endpoint decides: https:// with TLS, http:// without");
     }
     if values.text("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|text| text.split_terminator(',').any(|a| !a.contains('=')))
     {
-        values.ignored("OTEL_RESOURCE_ATTRIBUTES", "it should read name=value,name=value; other parts are dropped");
+        values
+            .warn_ignored("OTEL_RESOURCE_ATTRIBUTES", "it should read name=value,name=value; other parts are dropped");
     }
     let unread = values.unread(&OF_THE_SDK);
     if !unread.is_empty() {

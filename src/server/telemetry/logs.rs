@@ -5,7 +5,7 @@ use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
 use tracing::{Event, Metadata, Subscriber, subscriber::Interest};
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
-use super::door;
+use super::sampling;
 
 /// Bridge of log lines to OpenTelemetry. It does not learn of spans as they are entered, which would cost every poll of
 /// every call; so each line gets its trace here.
@@ -26,7 +26,7 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let _trace = door::current().attach();
+        let _trace = sampling::current().attach();
         Layer::<S>::on_event(&self.0, event, context);
     }
 }

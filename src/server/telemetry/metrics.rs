@@ -1,7 +1,7 @@
 //! Counters and histograms of the gate. Recording never waits: metrics are summed in memory and exported by a thread of
 //! their own.
 
-mod make;
+mod instruments;
 mod plane;
 pub(super) mod process;
 mod retries;
@@ -15,8 +15,8 @@ use opentelemetry::{
 
 use opentelemetry_sdk::metrics::{Instrument, Stream};
 
-use self::{make::Make, plane::ServerMetrics, retries::RetryMetrics};
-use super::{few::Few, names};
+use self::{instruments::InstrumentFactory, plane::ServerMetrics, retries::RetryMetrics};
+use super::{bounded_set::BoundedSet, names};
 use callgate_core::domain::{
     call::Proposal, event::SettledEvent, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
     verdict::Verdict,
@@ -37,7 +37,7 @@ pub struct Metrics {
     findings: Counter<u64>,
     budget_used: Histogram<f64>,
     by_tenant: Counter<u64>,
-    tenants: Few<i64>,
+    tenants: BoundedSet<i64>,
     records: Counter<u64>,
     advice: Counter<u64>,
     retries: RetryMetrics,
@@ -46,7 +46,7 @@ pub struct Metrics {
     evaluate_duration: Histogram<f64>,
     record_duration: Histogram<f64>,
     commit_duration: Histogram<f64>,
-    tools: Few<ToolName>,
+    tools: BoundedSet<ToolName>,
     commit_batch_size: Histogram<u64>,
     commit_conflicts: Counter<u64>,
     loops: Counter<u64>,
@@ -72,7 +72,7 @@ impl Metrics {
     #[must_use]
     pub fn new(provider: &dyn MeterProvider) -> Self {
         let meter = provider.meter(names::SERVICE);
-        let make = Make(&meter);
+        let make = InstrumentFactory(&meter);
         let batch_size = meter.u64_histogram(names::METRIC_COMMIT_BATCH_SIZE).with_unit("{append}");
         let batch_size = batch_size.with_description("Changes per commit.");
         let counter = |name, unit, of| make.counter(name, unit, of);
@@ -85,7 +85,7 @@ impl Metrics {
             findings: counter(names::METRIC_FINDINGS, "{finding}", "Findings of rules."),
             budget_used: make.shares(names::METRIC_BUDGET_USED, "Used share of a limit."),
             by_tenant: counter(names::METRIC_TENANT_EVALUATIONS, "{evaluation}", "Verdicts, by tenant."),
-            tenants: Few::new(TENANTS_MAX),
+            tenants: BoundedSet::new(TENANTS_MAX),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
             advice: counter(names::METRIC_ADVICE, "{advice}", "Advice after failures."),
             retries: RetryMetrics::new(&make),
@@ -95,7 +95,7 @@ impl Metrics {
                 .seconds(names::METRIC_EVALUATE_DURATION, "From the request to the committed verdict."),
             record_duration: make.seconds(names::METRIC_RECORD_DURATION, "From a report to the committed outcome."),
             commit_duration: make.seconds(names::METRIC_COMMIT_DURATION, "One commit of a batch."),
-            tools: Few::new(TOOLS_MAX),
+            tools: BoundedSet::new(TOOLS_MAX),
             commit_batch_size: batch_size.with_boundaries(APPENDS.to_vec()).build(),
             commit_conflicts: counter(
                 names::METRIC_COMMIT_CONFLICTS,
@@ -119,7 +119,7 @@ impl Metrics {
 
     /// An Evaluate was answered with `verdict` after `took`, commit included. Counts the policy's own decision: the
     /// mode label has whether it was applied.
-    pub fn evaluated(&self, verdict: &Verdict, proposal: &Proposal, took: Duration) {
+    pub fn record_evaluate(&self, verdict: &Verdict, proposal: &Proposal, took: Duration) {
         let rule = verdict.winner().map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());
         let mode = if verdict.is_enforced() { "enforce" } else { "shadow" };
         let labels = [
@@ -169,13 +169,13 @@ impl Metrics {
     }
 
     /// Arguments of a call were read as another type.
-    pub fn coerced(&self, tool: &ToolName) {
+    pub fn record_coercion(&self, tool: &ToolName) {
         self.coercions.add(1, &[KeyValue::new(names::TOOL, self.tools.label(tool, true))]);
     }
 
     /// A call of a tool, which the policy declares or not, was reported on, and the report answered after `took`,
     /// commit included.
-    pub fn recorded(&self, settled: &SettledEvent, (tool, is_declared): (&ToolName, bool), took: Duration) {
+    pub fn record_report(&self, settled: &SettledEvent, (tool, is_declared): (&ToolName, bool), took: Duration) {
         let failure = KeyValue::new(names::FAILURE_KIND, settled.failure.map_or(names::NONE, FailureKind::as_str));
         let labels = [
             KeyValue::new(names::OUTCOME, settled.status.as_str()),
@@ -203,31 +203,31 @@ impl Metrics {
     }
 
     /// The outcome of a retry is known.
-    pub fn retried(&self, trial: &Trial) {
-        self.retries.settled(trial);
+    pub fn record_retry(&self, trial: &Trial) {
+        self.retries.record_trial(trial);
     }
 
     /// Secrets of a call were redacted before it was stored.
-    pub fn redacted(&self, secrets: &Secrets) {
+    pub fn record_redactions(&self, secrets: &Secrets) {
         for (kind, count) in secrets.counts() {
             self.redactions.add(count.into(), &[KeyValue::new(names::REDACTION, kind.as_str())]);
         }
     }
 
     /// Rows of a `kind`, of a closed set, were deleted since they were past their term.
-    pub fn deleted(&self, kind: &'static str, rows: u64) {
+    pub fn record_deletions(&self, kind: &'static str, rows: u64) {
         self.deleted.add(rows, &[KeyValue::new(names::DELETED, kind)]);
     }
 
     /// A background worker has run once.
-    pub fn worked(&self, worker: &'static str, is_ok: bool) {
+    pub fn record_work(&self, worker: &'static str, is_ok: bool) {
         let outcome = if is_ok { "success" } else { "error" };
         self.worker_runs.add(1, &[KeyValue::new(names::WORKER, worker), KeyValue::new(names::OUTCOME, outcome)]);
     }
 
     /// A batch of `batch_size` changes was committed within `took`, after the oldest of them had `waited`.
-    pub fn committed(&self, batch_size: usize, took: Duration, waited: Duration) {
-        self.plane.waited(waited);
+    pub fn record_commit(&self, batch_size: usize, took: Duration, waited: Duration) {
+        self.plane.record_commit_wait(waited);
         self.commit_batch_size.record(batch_size as u64, &[]);
         self.commit_duration.record(took.as_secs_f64(), &[]);
     }

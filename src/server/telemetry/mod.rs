@@ -12,11 +12,11 @@
 //! - `waits`: count of the `WAIT`s of a call.
 //! - `policy`: the one log line of a policy that became active.
 //! - `rpc`: the span and the duration of each call of a service.
-//! - `door`: sampling of calls, decided as they come in; `share`: the default sampling rate.
+//! - `sampling`: sampling of calls, decided as they come in; `share`: the default sampling rate.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `database`: the spans of database queries.
-//! - `metrics`: counters, histograms and gauges; `few`: the limit on label values.
-//! - `lines`: the thread that writes log lines.
+//! - `metrics`: counters, histograms and gauges; `bounded_set`: the limit on label values.
+//! - `log_writer`: the thread that writes log lines.
 //! - `logs`: the log lines as records, each in its trace.
 //! - `scrape`: the same metrics in the text format of Prometheus.
 //! - `environment`: the settings by `OTEL_*` variables.
@@ -25,20 +25,20 @@
 #[macro_use]
 mod attributes;
 
+mod bounded_set;
 pub mod context;
 pub mod database;
-mod door;
 mod environment;
-mod few;
-mod lines;
+mod error_texts;
+mod log_writer;
 mod logs;
 pub mod metrics;
 pub mod names;
 mod otlp;
-mod plain;
 pub mod policy;
 mod post;
 pub mod rpc;
+mod sampling;
 mod scrape;
 mod setup;
 mod share;

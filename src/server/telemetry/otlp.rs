@@ -31,8 +31,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::{
     environment::{Destination, DestinationTls, ExportPlan, Protocol},
+    error_texts::plain,
     names,
-    plain::plain,
     post::{Cause, CollectorClient},
     setup::TelemetryError,
     watch::{CollectorLink, Signal, WatchedExporter},
@@ -185,9 +185,9 @@ impl Otlp {
         let Self { traces, logs, meters, hang_up, lines } = self;
         // The SDK's shutdown blocks, and a blocked thread of the runtime could not send the rest.
         let longest = FLUSH_MAX + HANG_UP_MAX;
-        let traces = traces.map(|traces| apart(move || traces.shutdown_with_timeout(longest)));
-        let logs = logs.map(|logs| apart(move || logs.shutdown_with_timeout(longest)));
-        let meters = apart(move || meters.shutdown_with_timeout(longest));
+        let traces = traces.map(|traces| run_on_thread(move || traces.shutdown_with_timeout(longest)));
+        let logs = logs.map(|logs| run_on_thread(move || logs.shutdown_with_timeout(longest)));
+        let meters = run_on_thread(move || meters.shutdown_with_timeout(longest));
         let flushed = async {
             for signal in [traces, logs, Some(meters)].into_iter().flatten() {
                 let _ = signal.await;
@@ -219,7 +219,7 @@ fn tls(given: &DestinationTls) -> ClientTlsConfig {
 }
 
 /// Runs `work` on a thread of its own. Not on one of the runtime's: the end of the process would wait for those.
-fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Receiver<()> {
+fn run_on_thread(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Receiver<()> {
     let (done, finished) = oneshot::channel();
     let thread = std::thread::Builder::new().name("callgate-flush".to_owned()).spawn(move || {
         // The exporter has logged its errors.

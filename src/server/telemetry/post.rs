@@ -28,7 +28,7 @@ impl Cause {
         self.0.lock().take()
     }
 
-    fn put(&self, cause: Option<String>) {
+    fn put_cause(&self, cause: Option<String>) {
         *self.0.lock() = cause;
     }
 }
@@ -73,7 +73,7 @@ impl HttpClient for CollectorClient {
                 timeout(limit, send(to, request)).await.map_err(late).flatten()
             });
             let answer = sent.await.map_err(|error| error.to_string()).flatten();
-            self.cause.put(answer.as_ref().err().cloned());
+            self.cause.put_cause(answer.as_ref().err().cloned());
             answer.map_err(HttpError::from)
         })
     }
@@ -81,7 +81,7 @@ impl HttpClient for CollectorClient {
 
 async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Response<Bytes>, String> {
     // The client's own error has only the failed step.
-    let told = |error: Error| error.source().map_or_else(|| error.to_string(), in_words);
+    let told = |error: Error| error.source().map_or_else(|| error.to_string(), describe_error);
     let response = to.request(request.map(Full::new)).await.map_err(told)?;
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
@@ -90,7 +90,7 @@ async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Respons
 }
 
 /// An error with its causes.
-fn in_words(error: &dyn std::error::Error) -> String {
+fn describe_error(error: &dyn std::error::Error) -> String {
     let (mut text, mut error) = (error.to_string(), error);
     while let Some(cause) = error.source() {
         error = cause;

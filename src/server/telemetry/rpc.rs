@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::HeaderMap;
 use tracing::{Span, field::Empty, info_span};
 
-use super::{Metrics, context, door::TraceContext, names};
+use super::{Metrics, context, names, sampling::TraceContext};
 
 /// Status of a failed span.
 const ERROR: &str = "ERROR";
@@ -23,8 +23,8 @@ impl ServerCall {
     /// A call of `method`, as `package.Service/Method`, or [`names::OTHER`] for any other. Its span hangs below the
     /// caller's, which is taken out of the headers, so that spans of its work hang below its own.
     #[must_use]
-    pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Arc<Metrics>) -> Self {
-        let traced = TraceContext::begun(headers, || open(method));
+    pub fn begin_call(method: &'static str, headers: &mut HeaderMap, metrics: Arc<Metrics>) -> Self {
+        let traced = TraceContext::begin_span(headers, || open(method));
         context::HEADERS.iter().for_each(|name| drop(headers.remove(*name)));
         Self { traced, method, metrics }
     }
@@ -37,7 +37,7 @@ impl ServerCall {
 
     /// It ended `took` after it began, with the status of that name (`OK`, `DEADLINE_EXCEEDED`). `failed`: that is the
     /// server's fault. Of a server's span any other status is none, since its caller had what it asked for.
-    pub fn ended(self, status: &'static str, failed: bool, took: Duration) {
+    pub fn end_call(self, status: &'static str, failed: bool, took: Duration) {
         let span = self.traced.span();
         span.record(names::RPC_STATUS, status);
         if status != names::RPC_OK {

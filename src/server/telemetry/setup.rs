@@ -17,12 +17,12 @@ use tracing_subscriber::{
 
 use super::{
     Metrics, Scrape,
-    door::TraceSampler,
     environment::{self, OtelEnvironment},
-    lines::{self, LogWriter},
+    log_writer::{self, LogWriter},
     logs::Records,
     metrics, names,
     otlp::{self, Otlp, ProbeOutcome},
+    sampling::TraceSampler,
     scrape,
     share::SampleShare,
 };
@@ -116,7 +116,7 @@ impl Telemetry {
     /// [`TelemetryError`]: a setting is wrong, there is no async runtime for the exporters, or it was called before.
     pub fn start(settings: &TelemetrySettings) -> Result<Self, TelemetryError> {
         let environment = environment::of_process();
-        let (writer, lines) = lines::start();
+        let (writer, lines) = log_writer::start();
         let (subscriber, telemetry) = build(settings, &environment, writer, std::io::stderr().is_terminal())?;
         subscriber.try_init()?;
         let telemetry = Self { lines: Some(lines), ..telemetry };
@@ -249,21 +249,21 @@ where
 mod tests {
     use super::*;
     use crate::telemetry::{
-        testing::{self, Paper},
+        testing::{self, LogBuffer},
         verdict,
     };
     use callgate_core::domain::{finding::Decision, reason::Reason};
 
-    fn written(settings: &TelemetrySettings) -> String {
-        let paper = Paper::default();
+    fn write_settings(settings: &TelemetrySettings) -> String {
+        let paper = LogBuffer::default();
         let (subscriber, telemetry) = build(settings, &OtelEnvironment::new(), paper.clone(), false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
             let proposal = testing::proposal("charge_card");
             let span = crate::telemetry::evaluate_span(&http::HeaderMap::new());
             span.in_scope(|| {
-                verdict::evaluated(&testing::allow(), &proposal, 0, []);
-                let refused = testing::refused(Decision::Deny, "same_call", Reason::OutcomeUnknown);
-                verdict::evaluated(&refused, &proposal, 0, []);
+                verdict::log_verdict(&testing::allow(), &proposal, 0, []);
+                let refused = testing::refused_verdict(Decision::Deny, "same_call", Reason::OutcomeUnknown);
+                verdict::log_verdict(&refused, &proposal, 0, []);
                 tracing::info!(target: "sqlx::query", "select 1");
                 tracing::error!(target: "opentelemetry_sdk", "BatchSpanProcessor.ExportError");
             });
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn json_is_one_object_a_line_with_dotted_fields() {
-        let text = written(&json(None));
+        let text = write_settings(&json(None));
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [line] = lines.as_slice() else { panic!("{text}") };
         assert_eq!(line["level"], "INFO");
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn text_says_the_same_without_colours_in_a_file() {
-        let text = written(&TelemetrySettings::default());
+        let text = write_settings(&TelemetrySettings::default());
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.contains(" INFO callgate::decision: deny charge_card: outcome_unknown (same_call) "), "{text}");
         assert!(text.contains(r#"callgate.decision="DENY""#), "{text}");
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_filter_is_what_is_asked_for() {
-        let lines = |filter| written(&json(Some(filter))).lines().count();
+        let lines = |filter| write_settings(&json(Some(filter))).lines().count();
         assert_eq!(lines("callgate::decision=debug"), 2);
         assert_eq!(lines("info"), 2, "ours and the query");
         assert_eq!(lines("off"), 0);

@@ -78,7 +78,7 @@ mod tests {
         (0..count).map(|_| RandomIdGenerator::default().new_trace_id()).collect()
     }
 
-    fn kept(share: &SampleShare, traces: &[TraceId]) -> Vec<TraceId> {
+    fn sample_traces(share: &SampleShare, traces: &[TraceId]) -> Vec<TraceId> {
         traces.iter().copied().filter(|trace| share.keeps(*trace)).collect()
     }
 
@@ -86,22 +86,22 @@ mod tests {
     fn as_few_calls_as_may_be_are_all_traced() {
         let share = SampleShare::of(500);
         for _ in 0..3 {
-            assert_eq!(kept(&share, &traces(500)).len(), 500);
+            assert_eq!(sample_traces(&share, &traces(500)).len(), 500);
             share.settle();
         }
         assert!((share.share() - 1.0).abs() < f64::EPSILON);
     }
 
     #[test]
-    fn of_more_about_as_many_are_kept_and_of_a_kept_trace_every_call() {
+    fn share_keeps_about_the_limit_and_every_call_of_a_sampled_trace() {
         let share = SampleShare::of(500);
-        assert_eq!(kept(&share, &traces(10_000)).len(), 1_000, "the first second");
+        assert_eq!(sample_traces(&share, &traces(10_000)).len(), 1_000, "the first second");
         share.settle();
         assert!((share.share() - 0.05).abs() < 0.001, "{}", share.share());
         let traces = traces(5_000);
-        let once = kept(&share, &traces);
+        let once = sample_traces(&share, &traces);
         assert!((150..350).contains(&once.len()), "{} of 5000", once.len());
-        assert_eq!(kept(&share, &traces), once, "the second call of each");
+        assert_eq!(sample_traces(&share, &traces), once, "the second call of each");
         share.settle();
         assert!((0.04..0.06).contains(&share.share()), "{}", share.share());
     }
@@ -111,17 +111,17 @@ mod tests {
         let share = SampleShare::of(10);
         let trace = TraceId::from_bytes([0; 16]);
         for _ in 0..3 {
-            assert_eq!(kept(&share, &[trace; 1_000]).len(), 20);
+            assert_eq!(sample_traces(&share, &[trace; 1_000]).len(), 20);
             share.settle();
         }
     }
 
     #[test]
-    fn after_a_quiet_second_all_are_kept_again() {
+    fn share_is_one_again_after_a_quiet_second() {
         let share = SampleShare::of(500);
-        kept(&share, &traces(50_000));
+        sample_traces(&share, &traces(50_000));
         share.settle();
         share.settle();
-        assert_eq!(kept(&share, &traces(400)).len(), 400);
+        assert_eq!(sample_traces(&share, &traces(400)).len(), 400);
     }
 }

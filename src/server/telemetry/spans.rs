@@ -6,7 +6,7 @@ use opentelemetry::{KeyValue, trace::TraceContextExt as _};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::{door::TraceContext, names};
+use super::{names, sampling::TraceContext};
 use callgate_core::domain::finding::Finding;
 
 /// A span whose attributes get their values later.
@@ -18,7 +18,7 @@ macro_rules! declared {
 
 /// The span of one Evaluate, below the caller's if `headers` name one, as they do for a request on a stream; else below
 /// the current one, that of the call of the service. Instrument the gate's work with it, so that it is the current span
-/// when [`evaluated`](super::verdict::evaluated) gets the verdict.
+/// when [`log_verdict`](super::verdict::evaluated) gets the verdict.
 #[must_use]
 pub fn evaluate_span(headers: &HeaderMap) -> TraceContext {
     TraceContext::below(headers, open_evaluate)
@@ -76,7 +76,7 @@ mod tests {
     use crate::telemetry::{
         setup,
         testing::{self, LoggedEvent, Spans, allow, loop_broken},
-        verdict::{evaluated, recorded},
+        verdict::{log_outcome, log_verdict},
     };
     use callgate_core::domain::{
         failure::FailureKind,
@@ -85,14 +85,14 @@ mod tests {
     };
 
     /// The spans and lines of `work`, as a collector and a log get them.
-    fn traced(work: impl FnOnce()) -> (Vec<SpanData>, Vec<LoggedEvent>) {
+    fn trace_work(work: impl FnOnce()) -> (Vec<SpanData>, Vec<LoggedEvent>) {
         let spans = Spans::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
         let layer = setup::spans_to(provider.tracer(names::SERVICE));
-        let ears = testing::Ears::default();
+        let ears = testing::LogCapture::default();
         tracing::subscriber::with_default(Registry::default().with(layer).with(ears.clone()), work);
         let exported = spans.0.lock().unwrap().clone();
-        (exported, ears.lines())
+        (exported, ears.log_lines())
     }
 
     fn is_listed(name: &str) -> bool {
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn the_span_of_an_evaluate_hangs_below_the_callers_and_carries_the_verdict() {
         let verdict = loop_broken(Decision::Deny, Level::Critical, 20);
-        let (spans, lines) = traced(|| {
+        let (spans, lines) = trace_work(|| {
             let span = evaluate_span(&headers());
-            span.in_scope(|| evaluated(&verdict, &testing::proposal("charge_card"), 0, []));
+            span.in_scope(|| log_verdict(&verdict, &testing::proposal("charge_card"), 0, []));
         });
         let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
         assert_eq!((&*span.name, &span.span_kind), (names::SPAN_EVALUATE, &SpanKind::Internal));
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn each_verdict_of_a_batch_has_its_own_span() {
-        let (spans, _) = traced(|| {
+        let (spans, _) = trace_work(|| {
             batch_span(&headers()).in_scope(|| {
-                evaluated(&allow(), &testing::proposal("charge_card"), 0, []);
-                evaluated(&allow(), &testing::proposal("send_mail"), 0, []);
+                log_verdict(&allow(), &testing::proposal("charge_card"), 0, []);
+                log_verdict(&allow(), &testing::proposal("send_mail"), 0, []);
             });
         });
         let [one, other, batch] = spans.as_slice() else { panic!("{} spans", spans.len()) };
@@ -172,9 +172,10 @@ mod tests {
 
     #[test]
     fn the_span_of_a_report_carries_the_outcome() {
-        let (spans, _) = traced(|| {
-            let settled = testing::settled(OutcomeStatus::Error, Some(FailureKind::RateLimited), Some((true, 40_000)));
-            record_span(&http::HeaderMap::new()).in_scope(|| recorded(&settled));
+        let (spans, _) = trace_work(|| {
+            let settled =
+                testing::settled_event(OutcomeStatus::Error, Some(FailureKind::RateLimited), Some((true, 40_000)));
+            record_span(&http::HeaderMap::new()).in_scope(|| log_outcome(&settled));
         });
         let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
         assert_eq!(span.name, names::SPAN_RECORD);

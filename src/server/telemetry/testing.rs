@@ -15,7 +15,7 @@ use tracing_subscriber::{Layer, Registry, fmt::MakeWriter, layer::Context, prelu
 
 use callgate_core::domain::{
     call::{Permit, Proposal, Request},
-    effect::{Effect, Fresh},
+    effect::{Effect, Freshness},
     event::SettledEvent,
     failure::FailureKind,
     finding::{Decision, Finding, Level},
@@ -52,7 +52,7 @@ pub(super) fn proposal(tool: &str) -> Proposal {
         secrets: Secrets::default(),
         canonical: canonical.into(),
         effect: Effect::default(),
-        fresh: Fresh::default(),
+        fresh: Freshness::default(),
         witness: None,
         cost_micros: 0,
         spec: std::sync::Arc::default(),
@@ -99,7 +99,7 @@ pub(super) fn allow() -> Verdict {
 }
 
 /// Findings' messages may quote the model's text: they are for the model.
-pub(super) fn refused(decision: Decision, rule: &'static str, reason: Reason) -> Verdict {
+pub(super) fn refused_verdict(decision: Decision, rule: &'static str, reason: Reason) -> Verdict {
     verdict(decision, vec![Finding::new(rule, decision, reason, SECRET)])
 }
 
@@ -108,13 +108,17 @@ pub(super) fn loop_broken(decision: Decision, level: Level, count: u32) -> Verdi
     verdict(decision, vec![finding])
 }
 
-pub(super) fn shadowed(verdict: Verdict) -> Verdict {
+pub(super) fn shadow_verdict(verdict: Verdict) -> Verdict {
     let findings = verdict.findings.into_iter().map(|finding| Finding { enforced: false, ..finding }).collect();
     Verdict { decision: Decision::Allow, findings, ..verdict }
 }
 
 /// A report; `retry` is the advice: a retry or none, and its delay in milliseconds.
-pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry: Option<(bool, u64)>) -> SettledEvent {
+pub(super) fn settled_event(
+    status: OutcomeStatus,
+    failure: Option<FailureKind>,
+    retry: Option<(bool, u64)>,
+) -> SettledEvent {
     SettledEvent {
         kept: false,
         seq: 42,
@@ -193,17 +197,17 @@ impl Visit for LoggedEvent {
 
 /// Hears every event.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ears(Arc<Mutex<Vec<LoggedEvent>>>);
+pub(super) struct LogCapture(Arc<Mutex<Vec<LoggedEvent>>>);
 
-impl Ears {
+impl LogCapture {
     /// Log lines of callgate itself.
-    pub(super) fn lines(&self) -> Vec<LoggedEvent> {
+    pub(super) fn log_lines(&self) -> Vec<LoggedEvent> {
         let lines = self.0.lock().unwrap();
         lines.iter().filter(|line| line.target.starts_with("callgate")).cloned().collect()
     }
 }
 
-impl<S: tracing::Subscriber> Layer<S> for Ears {
+impl<S: tracing::Subscriber> Layer<S> for LogCapture {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let meta = event.metadata();
         let mut line = LoggedEvent { level: *meta.level(), target: meta.target().to_owned(), fields: BTreeMap::new() };
@@ -213,10 +217,10 @@ impl<S: tracing::Subscriber> Layer<S> for Ears {
 }
 
 /// The lines that `work` logs on this thread.
-pub(super) fn heard(work: impl FnOnce()) -> Vec<LoggedEvent> {
-    let ears = Ears::default();
+pub(super) fn log_work(work: impl FnOnce()) -> Vec<LoggedEvent> {
+    let ears = LogCapture::default();
     tracing::subscriber::with_default(Registry::default().with(ears.clone()), work);
-    ears.lines()
+    ears.log_lines()
 }
 
 /// Keeps the spans that are exported.
@@ -232,15 +236,15 @@ impl SpanExporter for Spans {
 
 /// Keeps the written lines.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Paper(Arc<Mutex<Vec<u8>>>);
+pub(super) struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Paper {
+impl LogBuffer {
     pub(super) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
 
-impl io::Write for Paper {
+impl io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -250,7 +254,7 @@ impl io::Write for Paper {
     }
 }
 
-impl MakeWriter<'_> for Paper {
+impl MakeWriter<'_> for LogBuffer {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {

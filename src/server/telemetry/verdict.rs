@@ -12,7 +12,7 @@ use std::fmt;
 use opentelemetry::trace::TraceId;
 use tracing::{Level as LogLevel, Span, field};
 
-use super::{door, names, spans, waits::is_worth_a_line};
+use super::{names, sampling, spans, waits::is_worth_a_line};
 use callgate_core::domain::{
     call::Proposal,
     event::SettledEvent,
@@ -88,7 +88,7 @@ macro_rules! report_line {
 /// Logs a decision, once, and records it on the current Evaluate's span. `waits` is the count of former `WAIT`s of the
 /// same call. `window` is read for a broken loop only: the session's last calls, newest first, as fingerprint and
 /// result digest; its first 30 are logged.
-pub fn evaluated(
+pub fn log_verdict(
     verdict: &Verdict,
     proposal: &Proposal,
     waits: u32,
@@ -99,12 +99,12 @@ pub fn evaluated(
     let level = level(verdict, waits);
     let broken = level == LogLevel::WARN;
     let window = broken.then(|| Window(window.into_iter().take(WINDOW_MAX).collect()));
-    let trace = || -> Option<TraceId> { door::trace_id(&span) };
+    let trace = || -> Option<TraceId> { sampling::trace_id(&span) };
     at!(level, decision_line!(verdict, proposal, waits, window, trace));
 }
 
 /// Says which arguments of a call were read as another type; never their values.
-pub fn coerced(proposal: &Proposal) {
+pub fn log_coercion(proposal: &Proposal) {
     let fields: Vec<String> = proposal.coerced.iter().map(|coerced| any_item(&coerced.field)).collect();
     tracing::event!(
         target: names::TARGET_DECISION,
@@ -119,7 +119,7 @@ pub fn coerced(proposal: &Proposal) {
 }
 
 /// Logs the outcome of a call, once, and records it on the current report's span.
-pub fn recorded(settled: &SettledEvent) {
+pub fn log_outcome(settled: &SettledEvent) {
     let span = Span::current();
     note_report(&span, settled);
     let level = match settled.status {
@@ -127,7 +127,7 @@ pub fn recorded(settled: &SettledEvent) {
         OutcomeStatus::Error | OutcomeStatus::Unknown => LogLevel::INFO,
         OutcomeStatus::Running | OutcomeStatus::Success | OutcomeStatus::Cancelled => LogLevel::DEBUG,
     };
-    let trace = || -> Option<TraceId> { door::trace_id(&span) };
+    let trace = || -> Option<TraceId> { sampling::trace_id(&span) };
     at!(level, report_line!(settled, trace));
 }
 

@@ -64,13 +64,13 @@ pub(super) fn is_worth_a_line(before: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::testing::{allow, proposal, refused};
+    use crate::telemetry::testing::{allow, proposal, refused_verdict};
     use callgate_core::domain::reason::Reason;
 
     #[test]
     fn waits_are_counted_until_the_call_hears_something_else() {
         let (waits, request) = (WaitTracker::default(), proposal("search").request);
-        let wait = refused(Decision::Wait, "same_call", Reason::RetryTooEarly);
+        let wait = refused_verdict(Decision::Wait, "same_call", Reason::RetryTooEarly);
         assert_eq!(waits.before(&allow(), &request), 0);
         let counted: Vec<u32> = (0..3).map(|_| waits.before(&wait, &request)).collect();
         assert_eq!(counted, [0, 1, 2]);

@@ -96,7 +96,7 @@ impl Collector {
     }
 
     /// Logs the failing signals that were not logged, if they still fail.
-    fn tell(&self) {
+    fn log_failures(&self) {
         let (failing, cause) = {
             let mut state = self.state();
             let cause = state.cause.take();
@@ -107,7 +107,7 @@ impl Collector {
             state.said |= failing;
             (failing, cause.unwrap_or_default())
         };
-        let signals = in_words(failing);
+        let signals = describe_signals(failing);
         tracing::warn!(
             { names::OTLP_ENDPOINT } = self.endpoint,
             { names::OTLP_SIGNAL } = signals,
@@ -121,7 +121,7 @@ impl Collector {
 }
 
 /// The signals of these bits: `traces, metrics and logs`.
-fn in_words(bits: u8) -> String {
+fn describe_signals(bits: u8) -> String {
     let all = [Signal::Traces, Signal::Metrics, Signal::Logs].into_iter().filter(|signal| bits & *signal as u8 != 0);
     let mut names: Vec<&str> = all.map(Signal::as_str).collect();
     match (names.pop(), names.as_slice()) {
@@ -148,11 +148,11 @@ impl CollectorLink {
 
     /// Logs at the end the failures that were not logged yet.
     pub(super) fn end(&self) {
-        self.collector.tell();
+        self.collector.log_failures();
     }
 
     /// Waits for an export, but for no longer than `limit`, nor after the line is hung up.
-    async fn bounded(
+    async fn bound_export(
         &self,
         signal: Signal,
         limit: Duration,
@@ -176,7 +176,7 @@ impl CollectorLink {
             let collector = Arc::clone(&self.collector);
             self.runtime.spawn(async move {
                 sleep(GATHER).await;
-                collector.tell();
+                collector.log_failures();
             });
         }
         // Over HTTP the exporter's own text has no cause.
@@ -203,14 +203,14 @@ impl<E> WatchedExporter<E> {
         Self { exporter, signal, limit, line, cause }
     }
 
-    async fn bounded(&self, export: impl Future<Output = OTelSdkResult> + Send) -> OTelSdkResult {
-        self.line.bounded(self.signal, self.limit, &self.cause, export).await
+    async fn bound_export(&self, export: impl Future<Output = OTelSdkResult> + Send) -> OTelSdkResult {
+        self.line.bound_export(self.signal, self.limit, &self.cause, export).await
     }
 }
 
 impl<E: SpanExporter> SpanExporter for WatchedExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.bounded(self.exporter.export(batch)).await
+        self.bound_export(self.exporter.export(batch)).await
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
@@ -228,7 +228,7 @@ impl<E: SpanExporter> SpanExporter for WatchedExporter<E> {
 
 impl<E: LogExporter> LogExporter for WatchedExporter<E> {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
-        self.bounded(self.exporter.export(batch)).await
+        self.bound_export(self.exporter.export(batch)).await
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
@@ -242,7 +242,7 @@ impl<E: LogExporter> LogExporter for WatchedExporter<E> {
 
 impl<E: PushMetricExporter> PushMetricExporter for WatchedExporter<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
-        self.bounded(self.exporter.export(metrics)).await
+        self.bound_export(self.exporter.export(metrics)).await
     }
 
     fn force_flush(&self) -> OTelSdkResult {
@@ -263,7 +263,7 @@ mod tests {
     use std::pin::Pin;
 
     use super::*;
-    use crate::telemetry::testing::heard;
+    use crate::telemetry::testing::log_work;
 
     fn collector() -> Collector {
         Collector::new("http://127.0.0.1:4317", String::new())
@@ -276,16 +276,16 @@ mod tests {
     #[test]
     fn an_outage_is_said_once_with_all_that_it_hits_and_its_end_once() {
         let collector = collector();
-        let lines = heard(|| {
+        let lines = log_work(|| {
             let begins = (0..1_000).map(|_| {
                 let traces = collector.saw(Signal::Traces, &failure(), None);
                 u32::from(traces) + u32::from(collector.saw(Signal::Metrics, &failure(), None))
             });
             assert_eq!(begins.sum::<u32>(), 1);
-            collector.tell();
-            collector.tell();
+            collector.log_failures();
+            collector.log_failures();
             assert!(collector.saw(Signal::Logs, &failure(), None), "it hits another one later");
-            collector.tell();
+            collector.log_failures();
             for signal in [Signal::Metrics, Signal::Traces, Signal::Logs, Signal::Traces] {
                 collector.saw(signal, &Ok(()), None);
             }
@@ -307,12 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_before_it_is_said_is_not_said() {
+    fn short_failure_is_not_logged() {
         let collector = collector();
-        let lines = heard(|| {
+        let lines = log_work(|| {
             assert!(collector.saw(Signal::Traces, &failure(), None));
             collector.saw(Signal::Traces, &Ok(()), None);
-            collector.tell();
+            collector.log_failures();
         });
         assert_eq!(lines.len(), 0, "{lines:?}");
         assert!(collector.saw(Signal::Traces, &failure(), None), "the next one is");
@@ -321,11 +321,11 @@ mod tests {
     #[test]
     fn a_collector_of_traces_only_is_no_outage_again_and_again() {
         let collector = collector();
-        let lines = heard(|| {
+        let lines = log_work(|| {
             for _ in 0..1_000 {
                 collector.saw(Signal::Traces, &Ok(()), None);
                 if collector.saw(Signal::Metrics, &failure(), None) {
-                    collector.tell();
+                    collector.log_failures();
                 }
             }
         });
@@ -337,7 +337,7 @@ mod tests {
         let (hang_up, hung_up) = watch::channel(false);
         let line = CollectorLink::new("http://127.0.0.1:4317", None, hung_up, Handle::current());
         let cause = Cause::default();
-        let bounded = |limit, export| line.bounded(Signal::Traces, Duration::from_millis(limit), &cause, export);
+        let bounded = |limit, export| line.bound_export(Signal::Traces, Duration::from_millis(limit), &cause, export);
         let never = || Box::pin(std::future::pending::<OTelSdkResult>()) as Pin<Box<dyn Future<Output = _> + Send>>;
 
         let late = bounded(10, never()).await;

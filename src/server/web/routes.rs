@@ -96,7 +96,7 @@ pub enum Readiness {
 
 impl Readiness {
     /// Response text, for any caller.
-    const fn in_words(self) -> &'static str {
+    const fn as_text(self) -> &'static str {
         match self {
             Self::Ready => "ready\n",
             Self::Starting => "not ready: the server starts\n",
@@ -147,7 +147,7 @@ async fn ready(State(sources): State<RouteSources>) -> Response {
         Readiness::Ready => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    text(code, readiness.in_words().to_owned())
+    text(code, readiness.as_text().to_owned())
 }
 
 /// Metrics of this replica, of all its tenants. They are therefore for callers of the tenant `default`.
@@ -167,7 +167,7 @@ fn figures(sources: &RouteSources) -> Response {
     match scrape.text() {
         Ok(figures) => {
             let kind = [(header::CONTENT_TYPE, Scrape::CONTENT_TYPE)];
-            (kind, guarded(), figures).into_response()
+            (kind, guard_headers(), figures).into_response()
         }
         Err(error) => {
             tracing::error!(%error, "the metrics could not be encoded");
@@ -177,12 +177,12 @@ fn figures(sources: &RouteSources) -> Response {
 }
 
 fn text(code: StatusCode, text: String) -> Response {
-    (code, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], guarded(), text).into_response()
+    (code, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], guard_headers(), text).into_response()
 }
 
 /// No response is cached on the way, or taken for another type.
 #[must_use]
-pub fn guarded() -> [(HeaderName, HeaderValue); 2] {
+pub fn guard_headers() -> [(HeaderName, HeaderValue); 2] {
     [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")]
         .map(|(name, value)| (name, HeaderValue::from_static(value)))
 }

@@ -16,7 +16,7 @@ const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 /// As the file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Form {
+struct WebhookFile {
     url: Option<String>,
     url_file: Option<std::path::PathBuf>,
     secret_file: Option<std::path::PathBuf>,
@@ -69,7 +69,7 @@ impl Webhook {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let form: Form = serde_saphyr::from_str(text)?;
+        let form: WebhookFile = serde_saphyr::from_str(text)?;
         let named = |field: &str, path: &Path| {
             let read = fs::read_to_string(path).map(|text| Zeroizing::new(text.trim().to_owned()));
             read.with_context(|| format!("{field}: cannot read {}", path.display()))
@@ -92,7 +92,7 @@ impl Webhook {
         address("url", &url)?;
         address("console_url", &form.console_url)?;
         let console = form.console_url.trim_end_matches('/').to_owned();
-        let Form { format, arguments, tenant, ca_file: ca, .. } = form;
+        let WebhookFile { format, arguments, tenant, ca_file: ca, .. } = form;
         Ok(Self { url, secret, console, format, arguments, tenant, ca })
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_its_field() {
+    fn error_names_its_field() {
         let rest = "console_url: https://plane.example\nformat: slack\n";
         for (text, told) in [
             (rest.to_owned(), "either `url` or `url_file`"),

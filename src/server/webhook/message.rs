@@ -60,7 +60,7 @@ fn text(told: &RequestMessage<'_>, link: &str) -> String {
     format!(
         "*{}* waits for {} ({} risk{agent}), until {}. <{link}|Look at it and answer>",
         plain(&question.tool),
-        plain(&route.whom()),
+        plain(&route.describe_approvers()),
         told.risk.as_str().to_lowercase(),
         question.expires_at,
     )

@@ -57,7 +57,7 @@ pub(super) async fn run(webhook: Webhook, gate: Arc<Gate>) {
 
 /// Sends the due requests. `done` has those that this replica knows to be sent.
 async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTreeSet<String>) -> Result<(), NoAnswer> {
-    let Some(tenant) = gate.store.tenants_named(std::slice::from_ref(&webhook.tenant)).await?.remove(&webhook.tenant)
+    let Some(tenant) = gate.store.find_tenants(std::slice::from_ref(&webhook.tenant)).await?.remove(&webhook.tenant)
     else {
         return Ok(());
     };
@@ -78,7 +78,7 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
         Some((question, claim.attempts))
     });
     let tell = claimed.map(|(question, attempts)| async move {
-        let again = match tell(webhook, gate, tenant, question).await {
+        let again = match send_request(webhook, gate, tenant, question).await {
             Ok(()) => None,
             Err(problem) => {
                 let wait = wait(attempts);
@@ -105,7 +105,7 @@ fn wait(attempts: u32) -> Duration {
 }
 
 /// Sends one approval request. Errors do not hold the address, which may be a secret.
-async fn tell(webhook: &Webhook, gate: &Gate, tenant: TenantId, question: &Question) -> Result<(), String> {
+async fn send_request(webhook: &Webhook, gate: &Gate, tenant: TenantId, question: &Question) -> Result<(), String> {
     let (risk, because) = gate.approvals.risk(tenant, question);
     let body = message::body(
         webhook,

@@ -12,14 +12,14 @@ use callgate_core::domain::ids::{SessionId, TenantId};
 
 /// Trees with priority reports: their number, and the waiters.
 #[derive(Debug, Default)]
-pub struct Reports(Arc<Mutex<First>>);
+pub struct Reports(Arc<Mutex<FirstReports>>);
 
-type First = BTreeMap<SlotKey, (usize, Arc<Notify>)>;
+type FirstReports = BTreeMap<SlotKey, (usize, Arc<Notify>)>;
 
 /// Priority of one report in its tree, until dropped.
 #[derive(Debug)]
 pub struct GoesFirst {
-    all: Arc<Mutex<First>>,
+    all: Arc<Mutex<FirstReports>>,
     key: SlotKey,
 }
 
@@ -41,7 +41,8 @@ impl Reports {
 
     /// Waits until no report of the tree has priority.
     pub async fn give_way(&self, tenant: TenantId, root: &SessionId) {
-        let over = |all: &First| all.get(&(tenant, root.clone())).map(|(_, over)| Arc::clone(over).notified_owned());
+        let over =
+            |all: &FirstReports| all.get(&(tenant, root.clone())).map(|(_, over)| Arc::clone(over).notified_owned());
         loop {
             let Some(over) = over(&self.0.lock()) else { return };
             over.await;

@@ -32,7 +32,7 @@ pub struct Slot {
 impl Slot {
     pub(super) fn new(tree: CallTree, is_shared: bool) -> Self {
         let stored = is_shared.then(|| Box::new(tree.clone()));
-        let (bytes, weigh_at) = weighed(&tree, is_shared);
+        let (bytes, weigh_at) = weigh_tree(&tree, is_shared);
         Self {
             root: tree.root.clone(),
             committed: AtomicU64::new(tree.version),
@@ -50,7 +50,7 @@ impl Slot {
             return;
         }
         let is_shared = self.stored.lock().is_some();
-        if let Some((bytes, weigh_at)) = self.advance(|tree| weighed(tree, is_shared)) {
+        if let Some((bytes, weigh_at)) = self.advance(|tree| weigh_tree(tree, is_shared)) {
             self.bytes.store(bytes, Ordering::Relaxed);
             self.weigh_at.store(weigh_at, Ordering::Relaxed);
         }
@@ -79,7 +79,7 @@ impl Slot {
     }
 
     /// Records committed events, up to `version`.
-    pub(crate) fn committed(&self, events: &[Event], version: u64) {
+    pub(crate) fn record_commit(&self, events: &[Event], version: u64) {
         let mut stored = self.stored.lock();
         if stored.as_mut().is_some_and(|tree| !tree.catch_up(events)) {
             *stored = None;
@@ -129,7 +129,7 @@ impl Slot {
 }
 
 /// The size of a tree in bytes, and the version at which it is recomputed.
-pub(super) fn weighed(tree: &CallTree, is_shared: bool) -> (usize, u64) {
+pub(super) fn weigh_tree(tree: &CallTree, is_shared: bool) -> (usize, u64) {
     let bytes = tree.bytes() * (1 + usize::from(is_shared));
     (bytes + SLOT_BYTES, tree.version + WEIGHED_EVERY + (bytes / WEIGHED_BYTES) as u64)
 }

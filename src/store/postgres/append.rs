@@ -3,8 +3,8 @@
 //! changes, and the writer sends the others again.
 
 pub(super) mod encode;
-mod form;
 mod functions;
+mod statement_forms;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use super::{
     controls::ControlRow,
     row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow, big, code},
 };
-use crate::error::Lost;
+use crate::error::ConflictCause;
 use callgate_core::domain::{
     budget::{CounterKey, Dimension},
     event::{Append, Event},
@@ -55,14 +55,14 @@ pub(super) struct WriterConnection {
 impl WriterConnection {
     /// Creates the functions if missing.
     pub(super) async fn of(mut conn: PgConnection, is_distributed: bool) -> Result<Self, sqlx::Error> {
-        let functions = Functions::needed(is_distributed);
+        let functions = Functions::needed_functions(is_distributed);
         let types = functions.types(&mut conn).await?;
         Ok(Self { conn, functions, types })
     }
 
     /// Application name of a writer's connection, which marks its functions as used.
     pub(super) fn name(is_distributed: bool) -> String {
-        format!("callgate writer {}", Functions::needed(is_distributed).hash)
+        format!("callgate writer {}", Functions::needed_functions(is_distributed).hash)
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) enum BatchResult {
     /// Rolled back completely.
     Undone {
         /// Conflict of each chain, by index; none for chains that can be retried.
-        lost: Vec<Option<Lost>>,
+        lost: Vec<Option<ConflictCause>>,
         /// Current values of the batch's counters.
         used: Vec<i64>,
     },
@@ -208,23 +208,23 @@ impl AppendBatch {
     fn bind<'q>(&'q self, sql: &'q str, types: &[Oid]) -> sqlx::query::Query<'q, sqlx::Postgres, PgArguments> {
         let mut arguments = PgArguments::default();
         arguments.reserve(ARGUMENTS.len() + 2, self.rows.iter().map(ArgumentRows::bytes).sum());
-        let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
-        let query = self.shard.iter().fold(query, |query, shard| query.bind(shard.0));
-        let query = query.bind(self.tenants.as_slice());
+        let unbound = sqlx::query_with(AssertSqlSafe(sql), arguments);
+        let sharded = self.shard.iter().fold(unbound, |query, shard| query.bind(shard.0));
+        let query = sharded.bind(self.tenants.as_slice());
         self.rows.iter().zip(types).fold(query, |query, (rows, element)| query.bind(rows.of_type(*element)))
     }
 
     /// The first conflict of each chain, given the counter values `used`.
-    fn blame(&self, row: &PgRow, mut used: Vec<i64>) -> Result<Vec<Option<Lost>>, sqlx::Error> {
-        let mut lost: Vec<Option<Lost>> = vec![None; self.chains];
+    fn blame(&self, row: &PgRow, mut used: Vec<i64>) -> Result<Vec<Option<ConflictCause>>, sqlx::Error> {
+        let mut lost: Vec<Option<ConflictCause>> = vec![None; self.chains];
         let reasons = [
-            (TREES, Lost::Version),
-            (NEW_TREES, Lost::Version),
-            (SESSIONS, Lost::Session),
-            (LEDGER, Lost::Ledger),
-            (NEW_LEDGER, Lost::Ledger),
-            (CALLS, Lost::CallId),
-            (FULL_CALLS, Lost::CallId),
+            (TREES, ConflictCause::Version),
+            (NEW_TREES, ConflictCause::Version),
+            (SESSIONS, ConflictCause::Session),
+            (LEDGER, ConflictCause::Ledger),
+            (NEW_LEDGER, ConflictCause::Ledger),
+            (CALLS, ConflictCause::CallId),
+            (FULL_CALLS, ConflictCause::CallId),
         ];
         for (argument, reason) in reasons {
             let places: Vec<i32> = row.try_get(format!("lost_{}", ARGUMENTS[argument].0).as_str())?;
@@ -239,7 +239,7 @@ impl AppendBatch {
             let Some(used) = used.get_mut(add.counter) else { continue };
             *used = used.saturating_add(add.amount.max(0));
             if add.max.is_some_and(|max| *used > max) {
-                lost[add.chain].get_or_insert(Lost::Counter);
+                lost[add.chain].get_or_insert(ConflictCause::Counter);
             }
         }
         Ok(lost)

@@ -31,7 +31,7 @@ const NAMES: usize = 100;
 /// [`StoreError`]: the transaction cannot be committed any more.
 pub async fn append(conn: &mut PgConnection, tenant: TenantId, event: &AuditEvent) -> LoadedRow<u64> {
     let number = sqlx::query_scalar("select audit_append($1, $2, $3)").bind(tenant.0).bind(event.kind.as_str());
-    let number: i64 = number.bind(event.words().to_vec()).fetch_one(conn).await?;
+    let number: i64 = number.bind(event.texts().to_vec()).fetch_one(conn).await?;
     u64::try_from(number).map_err(|_| corrupt("an entry of the audit has no number"))
 }
 
@@ -40,7 +40,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]: it was not recorded.
-    pub async fn tell(&self, tenant: TenantId, event: &AuditEvent) -> Result<(), StoreError> {
+    pub async fn append_audit_entry(&self, tenant: TenantId, event: &AuditEvent) -> Result<(), StoreError> {
         self.readers.read_of(&[tenant], async |conn| commit(conn.begin().await?, tenant, event).await).await
     }
 }
@@ -135,12 +135,17 @@ pub(super) async fn find(
     let found = format!("select a.number from audit a where a.tenant_id = $1 and {HOLDS}");
     let found = sqlx::query_scalar(AssertSqlSafe(found)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
     let numbers = found.fetch_all(&mut *conn).await?;
-    Ok(NamedEntries { numbers, sealed: sealed(conn, opener, names, 0).await?, newest })
+    Ok(NamedEntries { numbers, sealed: find_encrypted_reasons(conn, opener, names, 0).await?, newest })
 }
 
 /// Entries after a number with an encrypted reason that contains a name. Values of lost keys are skipped. Without any
 /// of the tenant's keys this is an error.
-async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after: i64) -> LoadedRow<Vec<i64>> {
+async fn find_encrypted_reasons(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    names: &[&str],
+    after: i64,
+) -> LoadedRow<Vec<i64>> {
     let (mut last, mut found) = (after, Vec::new());
     while !opener.is_plain() {
         let page = format!(
@@ -173,10 +178,10 @@ pub(super) async fn erase_found(
 ) -> LoadedRow<u64> {
     let tenant = opener.tenant();
     let by = append(conn, tenant, event).await?;
-    found.sealed.extend(sealed(conn, opener, names, found.newest).await?);
+    found.sealed.extend(find_encrypted_reasons(conn, opener, names, found.newest).await?);
     found.numbers.extend(&found.sealed);
     // An encrypted reason is bound to its session, and undecryptable once that is erased.
-    let erase = format!(
+    let sql = format!(
         "update audit a set words = k.words, salts = k.salts, erased_by = $4,
            resealed = case when k.words[6] is not null then resealed end
          from (select a.number, array_agg(case when gone then null else word end order by place) as words,
@@ -192,7 +197,7 @@ pub(super) async fn erase_found(
            group by a.number) k
          where a.tenant_id = $1 and a.number = k.number"
     );
-    let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
+    let erase = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
     let erase = erase.bind(big(by)).bind(found.numbers).bind(found.newest).bind(found.sealed);
     Ok(erase.execute(conn).await?.rows_affected())
 }

@@ -8,10 +8,10 @@ use super::{
     columns::{self, Column},
     controls,
     decode::{LoadedRow, at, count, decode},
-    load::{self, HEAD, OUTCOMES, ShardSplit, TREES, TreeRows, numbered, same},
+    load::{self, HEAD, OUTCOMES, ShardSplit, TREES, TreeRows, add_tree_index, same_session_condition},
     row::{CallRow, OutcomeRow},
+    row_union::{self, RowSet},
     sealed::{self, Opener},
-    wide::{self, RowSet},
 };
 use callgate_core::domain::{
     budget::BudgetSpend,
@@ -38,7 +38,9 @@ pub(super) struct TreeUpdate {
 }
 
 static SINCE: LazyLock<String> = LazyLock::new(|| {
-    let between = |table: &str| format!("{} and {table}.seq > s.known and {table}.seq <= s.version", same(table, "s"));
+    let between = |table: &str| {
+        format!("{} and {table}.seq > s.known and {table}.seq <= s.version", same_session_condition(table, "s"))
+    };
     let left_out =
         ["shard", "tenant_id", "epoch", "root_id", "rule", "level", "justification", "coerced", "self_corrections"];
     let mut calls = columns::read(CallRow::LIST, "c", &left_out);
@@ -53,11 +55,11 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
     outcomes.push(Column::new("result", "text", "case when o.kept then o.result end"));
     let parts = [
         load::head(),
-        RowSet::new(numbered(calls, "s"), format!("s join #call c on {}", between("c"))),
-        RowSet::new(numbered(outcomes, "s"), format!("s join #outcome o on {}", between("o"))),
-        load::controlled(),
+        RowSet::new(add_tree_index(calls, "s"), format!("s join #call c on {}", between("c"))),
+        RowSet::new(add_tree_index(outcomes, "s"), format!("s join #outcome o on {}", between("o"))),
+        load::control_events(),
     ];
-    format!("with {TREES} {}", wide::union(&parts))
+    format!("with {TREES} {}", row_union::union(&parts))
 });
 
 /// The events since the trees were known; none for one that must be reloaded.
@@ -89,7 +91,7 @@ fn of_tree((_, _, epoch, (_, began), opener): &KnownTree, rows: &TreeRows) -> Lo
     events.sort_by_key(Event::seq);
     Ok(Some(TreeUpdate {
         version: count(head, "version")?,
-        spent: load::spent(head)?,
+        spent: load::decode_spend(head)?,
         open_calls: load::open_calls(head)?,
         due: decode(head, "due_ms")?,
         events,
@@ -102,7 +104,7 @@ fn whole(event: &mut Event, row: &PgRow, opener: &Opener) -> LoadedRow<()> {
         Event::Judged(judged) => judged.uses = controls::uses_of(row.try_get("uses")?)?,
         Event::Settled(settled) => {
             let result = row.try_get("result")?;
-            settled.result = opener.maybe(sealed::RESULT, settled.session.as_str(), settled.seq, result)?;
+            settled.result = opener.optional_text(sealed::RESULT, settled.session.as_str(), settled.seq, result)?;
         }
         Event::Controlled(_) => {}
     }

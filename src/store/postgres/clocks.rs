@@ -68,12 +68,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used: a late next check records a gap.
     pub async fn look_at_clocks(&self, database: Timestamp, server: Timestamp) -> Result<Clocks, StoreError> {
-        look(&mut self.slow.separate().await?, database, server).await
+        check_clocks(&mut self.slow.separate().await?, database, server).await
     }
 }
 
 /// Checks and records.
-pub(super) async fn look(conn: &mut PgConnection, database: Timestamp, server: Timestamp) -> LoadedRow<Clocks> {
+pub(super) async fn check_clocks(conn: &mut PgConnection, database: Timestamp, server: Timestamp) -> LoadedRow<Clocks> {
     let mut tx = conn.begin().await?;
     // Serialized, or the later check would take the earlier one for a gap.
     let clocks = read(&mut tx, database, server, "for update").await?;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nights_without_a_server_the_longest_counts() {
+    fn longest_time_without_a_server_counts() {
         assert_eq!(held_back(&[10 * HOUR, 8 * HOUR, 9 * HOUR]), [600, 600, 600]);
         assert_eq!(held_back(&[60 * HOUR, 10 * HOUR]), [3_600, 3_600]);
     }

@@ -45,11 +45,11 @@ mod tests {
     };
 
     /// Each member's code with its name, as the comment of a column lists them.
-    fn coded<'r, T: ColumnValue<Stored<'r> = i16> + Copy + 'static>(
+    fn coded<'r, T: ColumnValue<StoredForm<'r> = i16> + Copy + 'static>(
         all: &'r [T],
         name: fn(T) -> &'static str,
     ) -> Vec<String> {
-        all.iter().map(|member| format!(" {} {}", member.stored(), name(*member))).collect()
+        all.iter().map(|member| format!(" {} {}", member.to_stored(), name(*member))).collect()
     }
 
     #[test]

@@ -37,27 +37,27 @@ pub(super) enum WireConversion {
     Json,
 }
 
-const fn kind(sql: &'static str, oid: u32, stored: StoredColumn) -> ColumnKind {
+const fn column_kind(sql: &'static str, oid: u32, stored: StoredColumn) -> ColumnKind {
     ColumnKind { sql, oid, stored, is_rare: false, is_sealed: false }
 }
 
 // With the numbers by which Postgres has always known its own types.
-pub(super) const INT2: ColumnKind = kind("int2", 21, StoredColumn::AsIs);
-pub(super) const INT4: ColumnKind = kind("int4", 23, StoredColumn::AsIs);
-pub(super) const INT8: ColumnKind = kind("int8", 20, StoredColumn::AsIs);
-pub(super) const FLOAT4: ColumnKind = kind("float4", 700, StoredColumn::AsIs);
-pub(super) const FLOAT8: ColumnKind = kind("float8", 701, StoredColumn::AsIs);
-pub(super) const BOOL: ColumnKind = kind("bool", 16, StoredColumn::AsIs);
-pub(super) const TEXT: ColumnKind = kind("text", 25, StoredColumn::AsIs);
-pub(super) const BYTEA: ColumnKind = kind("bytea", 17, StoredColumn::AsIs);
-pub(super) const DAY: ColumnKind = kind("date", 1_082, StoredColumn::Day);
-pub(super) const JSON: ColumnKind = kind("jsonb", 3_802, StoredColumn::Json);
-pub(super) const FOLLOW_UP: ColumnKind = kind("jsonb", 3_802, StoredColumn::FollowUp);
+pub(super) const INT2: ColumnKind = column_kind("int2", 21, StoredColumn::AsIs);
+pub(super) const INT4: ColumnKind = column_kind("int4", 23, StoredColumn::AsIs);
+pub(super) const INT8: ColumnKind = column_kind("int8", 20, StoredColumn::AsIs);
+pub(super) const FLOAT4: ColumnKind = column_kind("float4", 700, StoredColumn::AsIs);
+pub(super) const FLOAT8: ColumnKind = column_kind("float8", 701, StoredColumn::AsIs);
+pub(super) const BOOL: ColumnKind = column_kind("bool", 16, StoredColumn::AsIs);
+pub(super) const TEXT: ColumnKind = column_kind("text", 25, StoredColumn::AsIs);
+pub(super) const BYTEA: ColumnKind = column_kind("bytea", 17, StoredColumn::AsIs);
+pub(super) const DAY: ColumnKind = column_kind("date", 1_082, StoredColumn::Day);
+pub(super) const JSON: ColumnKind = column_kind("jsonb", 3_802, StoredColumn::Json);
+pub(super) const FOLLOW_UP: ColumnKind = column_kind("jsonb", 3_802, StoredColumn::FollowUp);
 
 impl ColumnKind {
     /// Stored as a time in `column`.
     pub(super) const fn time(column: &'static str) -> Self {
-        kind("timestamptz", 1_184, StoredColumn::Time(column))
+        column_kind("timestamptz", 1_184, StoredColumn::Time(column))
     }
 
     /// Stored in `column`.
@@ -66,7 +66,7 @@ impl ColumnKind {
     }
 
     /// Not stored.
-    pub(super) const fn only_sent(self) -> Self {
+    pub(super) const fn as_sent_only(self) -> Self {
         Self { stored: StoredColumn::Not, ..self }
     }
 
@@ -76,7 +76,7 @@ impl ColumnKind {
     }
 
     /// A text that may be encrypted, as `table.column`.
-    pub(super) const fn sealed(self) -> Self {
+    pub(super) const fn as_encryptable(self) -> Self {
         Self { is_sealed: true, ..self }
     }
 
@@ -102,7 +102,7 @@ impl ColumnKind {
     }
 
     /// Its name in the table.
-    fn stored(self, name: &str) -> Option<String> {
+    fn stored_name(self, name: &str) -> Option<String> {
         match self.stored {
             StoredColumn::Not => None,
             StoredColumn::AsIs | StoredColumn::Day | StoredColumn::Json => Some(name.to_owned()),
@@ -131,7 +131,7 @@ impl ColumnKind {
 
     /// The sent value, restored from the table.
     fn read(self, table: &str, name: &'static str) -> Vec<Column> {
-        let Some(column) = self.stored(name) else { return Vec::new() };
+        let Some(column) = self.stored_name(name) else { return Vec::new() };
         let value = match self.stored {
             StoredColumn::FollowUp => return follow_up::read_columns(table),
             StoredColumn::Time(_) => format!("(extract(epoch from {table}.{column}) * 1000)::bigint"),
@@ -168,7 +168,7 @@ pub(super) fn unnest(list: &[(&str, ColumnKind)], first: usize) -> String {
 /// `insert into table (…) select …` of rows `x`: all stored columns, with or without rare ones.
 pub(super) fn insert(list: &[(&str, ColumnKind)], table: &str, with_rare: bool) -> String {
     let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
-    let stored = sent.filter_map(|(name, kind)| Some((kind.stored(name)?, kind.value(name))));
+    let stored = sent.filter_map(|(name, kind)| Some((kind.stored_name(name)?, kind.value(name))));
     let (columns, values): (Vec<String>, Vec<String>) = stored.unzip();
     format!("insert into {table} ({}) select {}", columns.join(", "), values.join(", "))
 }
@@ -181,7 +181,8 @@ pub(super) fn attributes(list: &[(&str, ColumnKind)], with_rare: bool) -> String
 
 /// `a = x.a, …`: all stored columns except `key`.
 pub(super) fn set(list: &[(&'static str, ColumnKind)], key: &[&str]) -> String {
-    let set = but(list, key).filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored(name)?, kind.value(name))));
+    let set =
+        but(list, key).filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored_name(name)?, kind.value(name))));
     set.collect::<Vec<_>>().join(", ")
 }
 
@@ -191,9 +192,9 @@ pub(super) fn read(list: &[(&'static str, ColumnKind)], table: &str, left_out: &
 }
 
 /// All stored columns of `table` for export, under their own names, except those in `left_out`.
-pub(super) fn given(list: &[(&'static str, ColumnKind)], table: &str, left_out: &str) -> String {
+pub(super) fn export_columns(list: &[(&'static str, ColumnKind)], table: &str, left_out: &str) -> String {
     let left_out: Vec<&str> = left_out.split_whitespace().collect();
-    let columns = but(list, &left_out).filter_map(|(name, kind)| Some((kind.stored(name)?, kind.sql)));
+    let columns = but(list, &left_out).filter_map(|(name, kind)| Some((kind.stored_name(name)?, kind.sql)));
     let value = |(column, sql): (String, &str)| match sql {
         "bytea" => format!("encode({table}.{column}, 'hex') as {column}"),
         _ => format!("{table}.{column}"),
@@ -202,7 +203,9 @@ pub(super) fn given(list: &[(&'static str, ColumnKind)], table: &str, left_out: 
 }
 
 /// The columns with texts that may be encrypted, with their types.
-pub(super) fn sealed(list: &[(&'static str, ColumnKind)]) -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(super) fn encryptable_columns(
+    list: &[(&'static str, ColumnKind)],
+) -> impl Iterator<Item = (&'static str, &'static str)> {
     list.iter().filter(|(_, kind)| kind.is_sealed).map(|(name, kind)| (*name, kind.sql))
 }
 

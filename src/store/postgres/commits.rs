@@ -29,11 +29,11 @@ pub struct Commit {
 pub(super) struct Commits(Mutex<Option<Instant>>);
 
 impl Commits {
-    pub(super) fn succeeded(&self) {
+    pub(super) fn record_success(&self) {
         self.set(None);
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn record_failure(&self) {
         self.set(Some(Instant::now()));
     }
 
@@ -41,13 +41,13 @@ impl Commits {
         *self.0.lock() = failed;
     }
 
-    fn last_failed(&self) -> Option<Instant> {
+    fn last_failure(&self) -> Option<Instant> {
         *self.0.lock()
     }
 
     /// Fails while commits fail; tries a write when none was tried for long.
     pub(super) async fn check(&self, connections: &Readers) -> LoadedRow<()> {
-        let Some(failed) = self.last_failed() else { return Ok(()) };
+        let Some(failed) = self.last_failure() else { return Ok(()) };
         if failed.elapsed() < QUIET {
             return Err(StoreError::Unreachable("the last commit failed, and none has succeeded since".to_owned()));
         }

@@ -66,7 +66,7 @@ impl Connector {
             Err(error) => {
                 attempts.failed = attempts.failed.saturating_add(1);
                 let pause = PAUSE.saturating_mul(1 << attempts.failed.min(10)).min(PAUSE_MAX);
-                attempts.last = Some((began, error.clone(), Instant::now() + jittered(pause)));
+                attempts.last = Some((began, error.clone(), Instant::now() + jitter_pause(pause)));
             }
         }
         connected
@@ -78,7 +78,7 @@ impl Connector {
 }
 
 /// A random time between half of `pause` and all of it, against synchronized reconnects.
-pub(super) fn jittered(pause: Duration) -> Duration {
+pub(super) fn jitter_pause(pause: Duration) -> Duration {
     // The last bits of a UUID are random.
     let share = (uuid::Uuid::now_v7().as_u128() & 0xffff) as f64 / f64::from(0x1_0000);
     pause.mul_f64(0.5 + share / 2.0)
@@ -193,13 +193,13 @@ pub fn parse_url(url: &str) -> Result<PgConnectOptions, OpenError> {
 /// certificate that this build cannot read (X.509 before version 3), as libpq does.
 pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, PgConnectOptions), OpenError> {
     let late = |_| StoreError::Timeout(u64::try_from(FIRST.as_millis()).unwrap_or(u64::MAX));
-    timeout(FIRST, connected(options)).await.map_err(late)?
+    timeout(FIRST, connect_once(options)).await.map_err(late)?
 }
 
-async fn connected(options: PgConnectOptions) -> Result<(PgConnection, PgConnectOptions), OpenError> {
+async fn connect_once(options: PgConnectOptions) -> Result<(PgConnection, PgConnectOptions), OpenError> {
     let error = match options.connect().await {
         Ok(connection) => {
-            tell_unverified(&options);
+            warn_unverified(&options);
             return Ok((usable(connection, &options).await?, options));
         }
         Err(error) if is_of_tls(&error) => error,
@@ -235,7 +235,7 @@ async fn usable(mut connection: PgConnection, options: &PgConnectOptions) -> Res
 }
 
 /// Warns about a remote database without a verified identity.
-fn tell_unverified(options: &PgConnectOptions) {
+fn warn_unverified(options: &PgConnectOptions) {
     let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
     let host = options.get_host();
     let is_here = options.get_socket().is_some()
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_at_the_start_of_a_connection_is_known() {
+    fn connection_settings_are_known_to_postgresql() {
         let options = PgConnectOptions::new_without_pgpass().options([("jit", "off"), ("statement_timeout", "3000")]);
         let asked: Vec<_> = asked_for(options.get_options().expect("some")).collect();
         assert_eq!(asked, [("jit", "off"), ("statement_timeout", "3000")]);

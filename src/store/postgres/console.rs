@@ -75,7 +75,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
-    pub async fn console_session_seen(&self, id: &[u8]) -> Result<(), StoreError> {
+    pub async fn touch_console_session(&self, id: &[u8]) -> Result<(), StoreError> {
         let update = sqlx::query("update console_session set seen_at = now() where session_id = $1").bind(id);
         self.readers.read(async |conn| Ok(update.execute(conn).await.map(drop)?)).await
     }

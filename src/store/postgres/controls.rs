@@ -19,7 +19,7 @@ use callgate_core::domain::{
     effect::Resource,
     event::Append,
     fingerprint::Fingerprint,
-    grant::{Burst, Grant, Use},
+    grant::{Burst, Grant, GrantUse},
     ids::{CallId, SessionId, ToolName},
     outcome::OutcomeStatus,
     pattern::Pattern,
@@ -42,16 +42,16 @@ rows! {
         seq: i64 = big(event.seq) => INT8,
         session_id: &'a str = event.session.as_str() => TEXT,
         at_ms: i64 = event.at.as_millis() => ColumnKind::time("at"),
-        kind: &'a str = kind(&event.control) => TEXT,
+        kind: &'a str = control_kind(&event.control) => TEXT,
         actor: Option<&'a str> = event.by.as_ref().map(|by| by.name.as_str()) => TEXT,
-        reason: Option<&'a str> = event.reason.as_deref() => TEXT.sealed(),
+        reason: Option<&'a str> = event.reason.as_deref() => TEXT.as_encryptable(),
         detail: String =
-            serde_json::to_string(&Detail::from(&event.control)).unwrap_or_default() => JSON.sealed(),
+            serde_json::to_string(&Detail::from(&event.control)).unwrap_or_default() => JSON.as_encryptable(),
         // Its entry in the audit, where it has one; the rest of it is above.
-        credential: Option<String> = by.map(|by| by.credential.to_string()) => TEXT.only_sent(),
-        origin: Option<String> = by.and_then(|by| by.from.clone()) => TEXT.only_sent(),
-        told: Option<&'a str> = told.as_ref().map(|told| told.kind.as_str()) => TEXT.only_sent(),
-        what: Option<String> = told.map(|told| told.what) => TEXT.only_sent(),
+        credential: Option<String> = by.map(|by| by.credential.to_string()) => TEXT.as_sent_only(),
+        origin: Option<String> = by.and_then(|by| by.from.clone()) => TEXT.as_sent_only(),
+        told: Option<&'a str> = told.as_ref().map(|told| told.kind.as_str()) => TEXT.as_sent_only(),
+        what: Option<String> = told.map(|told| told.what) => TEXT.as_sent_only(),
     }
 }
 
@@ -60,7 +60,7 @@ const NO_GRANT: &str = "budget";
 
 /// The `kind` of an event. A raised budget is stored as an event that the previous release ignores: it could not read
 /// the session otherwise (docs/operations.md#upgrade-and-rollback).
-const fn kind(control: &Control) -> &'static str {
+const fn control_kind(control: &Control) -> &'static str {
     match control {
         Control::BudgetRaised(_) => "revoked",
         control => control.as_str(),
@@ -271,7 +271,7 @@ struct StoredUse {
     recent: Vec<(i64, i64, u64)>,
 }
 
-impl From<StoredUse> for Use {
+impl From<StoredUse> for GrantUse {
     fn from(stored: StoredUse) -> Self {
         let at = Timestamp::from_millis;
         let burst = |(first, last, calls)| Burst { first: at(first), last: at(last), calls };
@@ -285,7 +285,7 @@ impl From<StoredUse> for Use {
 }
 
 /// The `uses` column; null when empty.
-pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
+pub(super) fn uses_json(uses: &[GrantUse]) -> Option<String> {
     let stored: Vec<StoredUse> = uses
         .iter()
         .map(|used| StoredUse {
@@ -300,12 +300,13 @@ pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
 
 /// The control events of a tree, oldest first.
 pub(super) fn read(rows: &[PgRow], opener: &Opener) -> LoadedRow<Vec<ControlEvent>> {
-    let mut events: Vec<ControlEvent> = rows.iter().map(|row| controlled(row, opener)).collect::<LoadedRow<_>>()?;
+    let mut events: Vec<ControlEvent> =
+        rows.iter().map(|row| decode_control_event(row, opener)).collect::<LoadedRow<_>>()?;
     events.sort_by_key(|event| event.seq);
     Ok(events)
 }
 
-fn controlled(row: &PgRow, opener: &Opener) -> LoadedRow<ControlEvent> {
+fn decode_control_event(row: &PgRow, opener: &Opener) -> LoadedRow<ControlEvent> {
     let session: SessionId = decode(row, "session_id")?;
     let detail: String = row.try_get("detail")?;
     let detail: Detail = serde_json::from_str(&detail).map_err(|error| corrupt(&error.to_string()))?;
@@ -323,20 +324,20 @@ fn controlled(row: &PgRow, opener: &Opener) -> LoadedRow<ControlEvent> {
         at: at(row, "at_ms")?,
         control,
         by: by.as_deref().map(Actor::from),
-        reason: opener.maybe(REASON, session.as_str(), WHY, row.try_get("reason")?)?,
+        reason: opener.optional_text(REASON, session.as_str(), WHY, row.try_get("reason")?)?,
         session,
     })
 }
 
 /// The use of a tier or grant.
-pub(super) fn used(row: &PgRow) -> LoadedRow<Use> {
+pub(super) fn decode_use(row: &PgRow) -> LoadedRow<GrantUse> {
     let text: String = row.try_get("used")?;
     Ok(serde_json::from_str::<StoredUse>(&text).map_err(|error| corrupt(&error.to_string()))?.into())
 }
 
 /// The uses in a `uses` column.
-pub(super) fn uses_of(column: Option<String>) -> LoadedRow<Vec<Use>> {
+pub(super) fn uses_of(column: Option<String>) -> LoadedRow<Vec<GrantUse>> {
     let Some(text) = column else { return Ok(Vec::new()) };
     let stored: Vec<StoredUse> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
-    Ok(stored.into_iter().map(Use::from).collect())
+    Ok(stored.into_iter().map(GrantUse::from).collect())
 }

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{decode::LoadedRow, gathered::tenants, load::ShardSplit, read::Readers};
+use super::{batch_reader::tenants, decode::LoadedRow, load::ShardSplit, read::Readers};
 use callgate_core::domain::{
     budget::CounterKey,
     ids::{AgentId, TenantId},
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 512;
 pub(super) type Counter = (TenantId, CounterKey);
 
 #[derive(Debug)]
-struct Seen {
+struct CachedCounter {
     used: u64,
     at: Instant,
     /// Time of the last refresh request.
@@ -44,7 +44,7 @@ struct Seen {
 
 #[derive(Debug)]
 pub(super) struct Counters {
-    seen: Mutex<BTreeMap<Counter, Seen>>,
+    seen: Mutex<BTreeMap<Counter, CachedCounter>>,
     old: mpsc::Sender<Counter>,
 }
 
@@ -57,7 +57,7 @@ impl Counters {
 
     /// The cached values of `keys`, each with its limit; none when one must be read first. The first caller with an old
     /// value requests its refresh; all continue with it.
-    pub(super) fn known(
+    pub(super) fn cached_values(
         &self,
         tenant: TenantId,
         keys: &BTreeMap<CounterKey, u64>,
@@ -96,7 +96,7 @@ impl Counters {
         }
         let now = Instant::now();
         for (key, used) in keys.iter().zip(used) {
-            let seen = Seen { used: u64::try_from(*used).unwrap_or(0), at: now, asked: now };
+            let seen = CachedCounter { used: u64::try_from(*used).unwrap_or(0), at: now, asked: now };
             known.insert(key.clone(), seen);
         }
     }
@@ -136,17 +136,23 @@ pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: S
     let shards: Vec<i16> = keys.iter().map(|(tenant, key)| Shard::of_counters(*tenant, key.agent.as_ref()).0).collect();
     let tenants: Vec<i64> = keys.iter().map(|(tenant, _)| tenant.0).collect();
     // Only those that are there: over many nodes, a join that keeps the others reads the whole table.
-    let rows = sqlx::query_as(AssertSqlSafe(format!(
+    let query = sqlx::query_as(AssertSqlSafe(format!(
         "select k.no, c.used
          from unnest($1::int8[], $2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[], $7::int2[])
            with ordinality as k(tenant_id, agent_id, day, dimension, tier, tier_window, shard, no)
          join counter c on c.shard = k.shard and c.tenant_id = k.tenant_id and c.agent_id = k.agent_id
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension and c.tier = k.tier
            and c.tier_window = k.tier_window{}",
-        cut.bound("c", "$7")
-    )));
-    let rows = rows.bind(tenants).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows).bind(shards);
-    let rows: Vec<(i64, i64)> = rows.fetch_all(conn).await?;
-    let rows: BTreeMap<i64, i64> = rows.into_iter().collect();
-    Ok((1_i64..).zip(keys).map(|(no, _)| rows.get(&no).copied().unwrap_or(0)).collect())
+        cut.shard_condition("c", "$7")
+    )))
+    .bind(tenants)
+    .bind(agents)
+    .bind(days)
+    .bind(dimensions)
+    .bind(tiers)
+    .bind(windows)
+    .bind(shards);
+    let rows: Vec<(i64, i64)> = query.fetch_all(conn).await?;
+    let used: BTreeMap<i64, i64> = rows.into_iter().collect();
+    Ok((1_i64..).zip(keys).map(|(no, _)| used.get(&no).copied().unwrap_or(0)).collect())
 }

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, future::ready, sync::Arc};
 use sqlx::PgConnection;
 
 use super::{
-    CountingRound, DueTree, DueTrees, Learn, QueueSlot, SessionTree, Store, counters::Counter, edits, leases, past,
-    recalled,
+    CountingRound, DueTree, DueTrees, Learn, QueueSlot, SessionTree, Store, counters::Counter, edits, leases, recall,
+    session_history,
 };
 use crate::{
     decision_store::{Answer, DecisionStore},
@@ -87,7 +87,7 @@ impl DecisionStore for Store {
 
     fn call<'a>(&'a self, tenant: TenantId, session: &'a SessionId, call_id: &'a CallId) -> Answer<'a, Vec<Event>> {
         let read = async move |conn: &mut PgConnection| {
-            recalled::call(conn, tenant, session, call_id, &self.opener(tenant)).await
+            recall::call(conn, tenant, session, call_id, &self.opener(tenant)).await
         };
         Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
@@ -108,26 +108,27 @@ impl DecisionStore for Store {
         call_id: &'a CallId,
     ) -> Answer<'a, Option<String>> {
         let read = async move |conn: &mut PgConnection| {
-            past::arguments(conn, tenant, session, call_id, &self.opener(tenant)).await
+            session_history::arguments(conn, tenant, session, call_id, &self.opener(tenant)).await
         };
         Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
 
-    fn edited<'a>(
+    fn find_edit<'a>(
         &'a self,
         tenant: TenantId,
         session: &'a SessionId,
         call_id: &'a CallId,
     ) -> Answer<'a, Option<EditedArguments>> {
         let read = async move |conn: &mut PgConnection| {
-            edits::edited(conn, tenant, session, call_id, &self.opener(tenant)).await
+            edits::read_edit(conn, tenant, session, call_id, &self.opener(tenant)).await
         };
         Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
 
     fn past_calls<'a>(&'a self, tenant: TenantId, session: &'a SessionId, most: usize) -> Answer<'a, Vec<PastCall>> {
-        let read =
-            async move |conn: &mut PgConnection| past::read(conn, tenant, session, most, &self.opener(tenant)).await;
+        let read = async move |conn: &mut PgConnection| {
+            session_history::read(conn, tenant, session, most, &self.opener(tenant)).await
+        };
         Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
 
@@ -145,7 +146,7 @@ impl DecisionStore for Store {
     }
 
     fn counters(&self, tenant: TenantId, keys: BTreeMap<CounterKey, u64>) -> Answer<'_, BTreeMap<CounterKey, u64>> {
-        if let Some(known) = self.counters.known(tenant, &keys) {
+        if let Some(known) = self.counters.cached_values(tenant, &keys) {
             return Box::pin(ready(Ok(known)));
         }
         Box::pin(async move {
@@ -173,7 +174,7 @@ impl DecisionStore for Store {
         Box::pin(self.gathers.owners.ask((tenant, root.clone(), None)))
     }
 
-    fn own<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String> {
+    fn claim_owner<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String> {
         Box::pin(async move {
             let owner = self.gathers.owners.ask((tenant, root.clone(), Some(name.to_owned()))).await?;
             Ok(owner.unwrap_or_else(|| unreachable!("it was asked until there was one")))

@@ -19,7 +19,7 @@ use callgate_core::domain::{
     outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{Circumstances, DecidedBy, FollowUpKind, ToolState},
     time::Timestamp,
-    whole::FullText,
+    truncation::FullText,
 };
 
 pub(super) type LoadedRow<T> = Result<T, StoreError>;
@@ -54,11 +54,11 @@ pub(super) fn member<T: Copy>(all: &[T], code: i16) -> LoadedRow<T> {
 /// A noun of the domain that one column holds.
 pub(super) trait ColumnValue: Sized {
     /// As the database has it.
-    type Stored<'r>: Decode<'r, Postgres> + Type<Postgres>;
+    type StoredForm<'r>: Decode<'r, Postgres> + Type<Postgres>;
 
-    fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self>;
+    fn from_stored(stored: Self::StoredForm<'_>) -> LoadedRow<Self>;
 
-    fn stored(&self) -> Self::Stored<'_>;
+    fn to_stored(&self) -> Self::StoredForm<'_>;
 }
 
 /// The noun in a column; none for null, where it is an option.
@@ -67,29 +67,29 @@ pub(super) fn decode<T: ColumnValue>(row: &PgRow, column: &str) -> LoadedRow<T> 
 }
 
 impl<T: ColumnValue> ColumnValue for Option<T> {
-    type Stored<'r> = Option<T::Stored<'r>>;
+    type StoredForm<'r> = Option<T::StoredForm<'r>>;
 
-    fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
+    fn from_stored(stored: Self::StoredForm<'_>) -> LoadedRow<Self> {
         stored.map(T::from_stored).transpose()
     }
 
-    fn stored(&self) -> Self::Stored<'_> {
-        self.as_ref().map(T::stored)
+    fn to_stored(&self) -> Self::StoredForm<'_> {
+        self.as_ref().map(T::to_stored)
     }
 }
 
 macro_rules! column_values {
     ($(($($noun:ty),+): $column:ty, $from_stored:expr, $stored:expr;)+) => {$($(
         impl ColumnValue for $noun {
-            type Stored<'r> = $column;
+            type StoredForm<'r> = $column;
 
-            fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
-                let from_stored: fn(Self::Stored<'_>) -> LoadedRow<Self> = $from_stored;
+            fn from_stored(stored: Self::StoredForm<'_>) -> LoadedRow<Self> {
+                let from_stored: fn(Self::StoredForm<'_>) -> LoadedRow<Self> = $from_stored;
                 from_stored(stored)
             }
 
-            fn stored(&self) -> Self::Stored<'_> {
-                let stored: fn(&Self) -> Self::Stored<'_> = $stored;
+            fn to_stored(&self) -> Self::StoredForm<'_> {
+                let stored: fn(&Self) -> Self::StoredForm<'_> = $stored;
                 stored(self)
             }
         }

@@ -34,7 +34,7 @@ pub async fn distribute(options: PgConnectOptions) -> Result<DistributionResult,
         return Err(OpenError::Citus("servers are connected to it; stop them first"));
     }
     maintain::prepare(&mut conn).await?;
-    let tables = all(&mut conn).await?;
+    let tables = distribute_tables(&mut conn).await?;
     Ok(DistributionResult { workers, tables })
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn is_distributed(conn: &mut PgConnection) -> Result<bool, Stor
 }
 
 /// Distributes the remaining tables; returns their names.
-pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, StoreError> {
+pub(super) async fn distribute_tables(conn: &mut PgConnection) -> Result<Vec<&'static str>, StoreError> {
     let (by_shard, everywhere): (Vec<&Table>, Vec<&Table>) = TABLES.iter().partition(|table| table.shard);
     let mut done = Vec::new();
     for &Table { name: table, shard, .. } in everywhere.into_iter().chain(by_shard) {

@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     decode::{LoadedRow, at, corrupt, count, decode, hash},
-    look_up,
+    point_queries,
     row::big,
     sealed::{EDITED, Opener},
 };
@@ -42,7 +42,7 @@ async fn chosen_since(
     tenant: TenantId,
     session: &SessionId,
 ) -> LoadedRow<(Vec<StoredYes>, Vec<StoredPermit>)> {
-    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Default::default()) };
+    let Some(root) = point_queries::root(&mut *conn, tenant, session).await? else { return Ok(Default::default()) };
     let answers = format!(
         "select e.seq, e.detail ->> 'approval_id' as approval_id, e.actor, e.detail #>> '{{edit,digest}}' as digest,
            coalesce((e.detail #>> '{{edit,until_ms}}')::bigint, 0) as until_ms,
@@ -56,7 +56,7 @@ async fn chosen_since(
     let shard = Shard::of(tenant, &root).0;
     let query = sqlx::query(sqlx::AssertSqlSafe(answers)).bind(shard).bind(tenant.0);
     let rows = query.bind(root.as_str()).bind(session.as_str()).fetch_all(&mut *conn).await?;
-    let answers: Vec<StoredYes> = rows.iter().rev().map(yes).collect::<LoadedRow<_>>()?;
+    let answers: Vec<StoredYes> = rows.iter().rev().map(decode_approval).collect::<LoadedRow<_>>()?;
     let Some(first) = answers.first() else { return Ok(Default::default()) };
     let digests: Vec<&[u8]> = answers.iter().map(|yes| &yes.approved.0[..]).collect();
     let permits = format!(
@@ -72,7 +72,7 @@ async fn chosen_since(
     Ok((answers, permits))
 }
 
-fn yes(row: &PgRow) -> LoadedRow<StoredYes> {
+fn decode_approval(row: &PgRow) -> LoadedRow<StoredYes> {
     Ok(StoredYes {
         seq: count(row, "seq")?,
         approval_id: row.try_get("approval_id")?,
@@ -93,14 +93,14 @@ fn permit(row: &PgRow) -> LoadedRow<StoredPermit> {
     })
 }
 
-pub(super) async fn edited(
+pub(super) async fn read_edit(
     conn: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     call_id: &CallId,
     opener: &Opener,
 ) -> LoadedRow<Option<EditedArguments>> {
-    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
+    let Some(root) = point_queries::root(&mut *conn, tenant, session).await? else { return Ok(None) };
     let found = sqlx::query(
         "select e.seq, e.detail #>> '{edit,digest}' as digest, e.detail #>> '{edit,arguments}' as arguments
          from call_tree t join session_event e on e.shard = t.shard and e.tenant_id = t.tenant_id
@@ -108,9 +108,12 @@ pub(super) async fn edited(
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and e.session_id = $2 and e.kind = 'answered'
            and e.detail ->> 'call_id' = $3 and e.detail -> 'edit' is not null
          order by e.seq desc limit 1",
-    );
-    let found = found.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
-    let found = found.bind(Shard::of(tenant, &root).0).bind(root.as_str());
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(call_id.as_str())
+    .bind(Shard::of(tenant, &root).0)
+    .bind(root.as_str());
     let Some(row) = found.fetch_optional(conn).await? else { return Ok(None) };
     chosen(row.try_get("digest")?, row.try_get("arguments")?, session.as_str(), count(&row, "seq")?, opener).map(Some)
 }
@@ -123,7 +126,7 @@ pub(super) fn chosen(
     seq: u64,
     opener: &Opener,
 ) -> LoadedRow<EditedArguments> {
-    let arguments = opener.maybe(EDITED, session, seq, arguments)?;
+    let arguments = opener.optional_text(EDITED, session, seq, arguments)?;
     Ok(EditedArguments { digest: self::digest(digest)?, arguments: arguments.map(Into::into) })
 }
 

@@ -1,17 +1,17 @@
 //! Export of the stored data of a session, an agent or a user: one JSON object per row. It contains single calls, not
 //! whole call trees, which may hold data of others.
 
-mod opened;
+mod decryption;
 
 use serde_json::{Map, Value};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    columns::given,
+    columns::export_columns,
     decode::{LoadedRow, corrupt, decode, member},
     forget::shards,
-    look_up,
+    point_queries,
     row::{CallRow, OutcomeRow},
     sealed::Opener,
     tables::{Export, TABLES},
@@ -23,7 +23,7 @@ use callgate_core::domain::{
     effect::EffectKind,
     failure::FailureKind,
     finding::Decision,
-    forgetting::Whom,
+    forgetting::ErasureSubject,
     ids::{SessionId, TenantId},
     outcome::OutcomeStatus,
     shard::Shard,
@@ -53,7 +53,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn places_of(&self, tenant: TenantId, whom: &Whom, part: u16) -> Result<Vec<ExportSession>, StoreError> {
+    pub async fn places_of(
+        &self,
+        tenant: TenantId,
+        whom: &ErasureSubject,
+        part: u16,
+    ) -> Result<Vec<ExportSession>, StoreError> {
         self.slow.read_of(&[tenant], async |conn| places(conn, tenant, whom, part).await).await
     }
 
@@ -61,9 +66,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn export_name(&self, tenant: TenantId, whom: &Whom) -> Result<Vec<ExportedRow>, StoreError> {
+    pub async fn export_name(&self, tenant: TenantId, whom: &ErasureSubject) -> Result<Vec<ExportedRow>, StoreError> {
         let opener = self.opener(tenant);
-        self.slow.read_of(&[tenant], async |conn| beside(conn, &opener, whom).await).await
+        self.slow.read_of(&[tenant], async |conn| export_shared_rows(conn, &opener, whom).await).await
     }
 
     /// A session of the subject: its row, and operations of people on it or on the subject's calls.
@@ -73,7 +78,7 @@ impl Store {
     pub async fn export_session(
         &self,
         tenant: TenantId,
-        whom: &Whom,
+        whom: &ErasureSubject,
         place: &ExportSession,
     ) -> Result<Vec<ExportedRow>, StoreError> {
         let opener = self.opener(tenant);
@@ -88,7 +93,7 @@ impl Store {
     pub async fn export_calls(
         &self,
         tenant: TenantId,
-        whom: &Whom,
+        whom: &ErasureSubject,
         place: &ExportSession,
         after: i64,
     ) -> Result<(Vec<ExportedRow>, Option<i64>), StoreError> {
@@ -100,28 +105,39 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]: it was not recorded.
-    pub async fn tell_export(&self, tenant: TenantId, whom: &Whom, by: &Actor, why: &str) -> Result<(), StoreError> {
-        let what = format!("{} {}", whom.kind(), whom.name());
+    pub async fn tell_export(
+        &self,
+        tenant: TenantId,
+        whom: &ErasureSubject,
+        by: &Actor,
+        why: &str,
+    ) -> Result<(), StoreError> {
+        let what = format!("{} {}", whom.kind_name(), whom.name());
         let mut event = AuditEvent::new(AuditOperation::Exported, by.clone(), what).because(why);
-        if let Whom::Session(session) = whom {
-            event = event.about(session);
+        if let ErasureSubject::Session(session) = whom {
+            event = event.with_session(session);
         }
-        self.tell(tenant, &event).await
+        self.append_audit_entry(tenant, &event).await
     }
 }
 
 /// Column of a call with the subject's name.
-const fn column(whom: &Whom) -> &'static str {
+const fn column(whom: &ErasureSubject) -> &'static str {
     match whom {
-        Whom::Session(_) => "session_id",
-        Whom::Agent(_) => "agent_id",
-        Whom::User(_) => "user_id",
+        ErasureSubject::Session(_) => "session_id",
+        ErasureSubject::Agent(_) => "agent_id",
+        ErasureSubject::User(_) => "user_id",
     }
 }
 
-async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> LoadedRow<Vec<ExportSession>> {
-    if let Whom::Session(session) = whom {
-        let root = if part == 0 { look_up::root(conn, tenant, session).await? } else { None };
+async fn places(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    whom: &ErasureSubject,
+    part: u16,
+) -> LoadedRow<Vec<ExportSession>> {
+    if let ErasureSubject::Session(session) = whom {
+        let root = if part == 0 { point_queries::root(conn, tenant, session).await? } else { None };
         return Ok(root.map(|root| ExportSession { root, session: session.clone() }).into_iter().collect());
     }
     let sql = format!(
@@ -147,7 +163,7 @@ const NOT_OF_OUTCOME: &str = "shard tenant_id epoch permit_seq digest progress r
 async fn calls(
     conn: &mut PgConnection,
     opener: &Opener,
-    whom: &Whom,
+    whom: &ErasureSubject,
     place: &ExportSession,
     after: i64,
 ) -> LoadedRow<(Vec<ExportedRow>, Option<i64>)> {
@@ -158,7 +174,7 @@ async fn calls(
            select * from call c where shard = $1 and tenant_id = $2 and session_id = $3 and {} = $4 and seq > $5
            order by seq limit {PAGE}) c, lateral (select {}) q order by c.seq",
         column(whom),
-        given(CallRow::LIST, "c", NOT_OF_CALL)
+        export_columns(CallRow::LIST, "c", NOT_OF_CALL)
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
     let rows = query.bind(whom.name()).bind(after).fetch_all(&mut *conn).await?;
@@ -170,7 +186,7 @@ async fn calls(
     let sql = format!(
         "select to_jsonb(q)::text as json from outcome o, lateral (select {}) q
          where o.shard = $1 and o.tenant_id = $2 and o.session_id = $3 and o.permit_seq = any($4) order by o.seq",
-        given(OutcomeRow::LIST, "o", NOT_OF_OUTCOME)
+        export_columns(OutcomeRow::LIST, "o", NOT_OF_OUTCOME)
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
     for row in query.bind(permits).fetch_all(conn).await? {
@@ -187,8 +203,8 @@ pub(super) async fn rows_of(
     (session, call_id): (&str, &str),
 ) -> LoadedRow<Vec<String>> {
     let parts = [
-        ("call", given(CallRow::LIST, "c", NOT_OF_CALL), "c", "round"),
-        ("outcome", given(OutcomeRow::LIST, "o", NOT_OF_OUTCOME), "o", "seq"),
+        ("call", export_columns(CallRow::LIST, "c", NOT_OF_CALL), "c", "round"),
+        ("outcome", export_columns(OutcomeRow::LIST, "o", NOT_OF_OUTCOME), "o", "seq"),
     ];
     let mut rows = Vec::new();
     for (kind, columns, alias, order) in parts {
@@ -209,7 +225,7 @@ pub(super) async fn rows_of(
 async fn session(
     conn: &mut PgConnection,
     opener: &Opener,
-    whom: &Whom,
+    whom: &ErasureSubject,
     place: &ExportSession,
 ) -> LoadedRow<Vec<ExportedRow>> {
     let (shard, tenant) = (Shard::of(opener.tenant(), &place.root).0, opener.tenant().0);
@@ -222,7 +238,7 @@ async fn session(
              where $1 >= 0 and $2 > 0 and '' not in ($3::text, $4::text, $5::text, $6::text)"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant).bind(place.session.as_str());
-        let query = query.bind(place.root.as_str()).bind(whom.name()).bind(whom.kind());
+        let query = query.bind(place.root.as_str()).bind(whom.name()).bind(whom.kind_name());
         for row in query.fetch_all(&mut *conn).await? {
             exported.push(of_row(kind, &row, opener)?);
         }
@@ -230,14 +246,18 @@ async fn session(
     Ok(exported)
 }
 
-async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> LoadedRow<Vec<ExportedRow>> {
+async fn export_shared_rows(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    whom: &ErasureSubject,
+) -> LoadedRow<Vec<ExportedRow>> {
     // Operations of people are exported for their calls only: the audit log is about its actors.
-    let tables = TABLES.iter().filter(|_| !matches!(whom, Whom::User(_)));
+    let tables = TABLES.iter().filter(|_| !matches!(whom, ErasureSubject::User(_)));
     let mut exported = Vec::new();
     for table in tables {
         let Some(Export::OfName(kind, sql)) = table.export else { continue };
         let sql = format!("select to_jsonb(q)::text as json from ({sql}) q");
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(opener.tenant().0).bind(whom.kind()).bind(whom.name());
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(opener.tenant().0).bind(whom.kind_name()).bind(whom.name());
         for row in query.fetch_all(&mut *conn).await? {
             exported.push(of_row(kind, &row, opener)?);
         }
@@ -251,10 +271,10 @@ fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> LoadedRow<Exporte
     let text: String = row.try_get("json")?;
     let mut object: Map<String, Value> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
     object.retain(|_, value| !value.is_null());
-    opened::open(kind, &mut object, opener)?;
+    decryption::open(kind, &mut object, opener)?;
     for (column, value) in &mut object {
         if let Some(code) = value.as_i64().and_then(|code| i16::try_from(code).ok())
-            && let Some(named) = named(column, code)?
+            && let Some(named) = decode_name(column, code)?
         {
             *value = Value::from(named);
         }
@@ -264,7 +284,7 @@ fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> LoadedRow<Exporte
 }
 
 /// Name of a closed set's code.
-fn named(column: &str, code: i16) -> LoadedRow<Option<&'static str>> {
+fn decode_name(column: &str, code: i16) -> LoadedRow<Option<&'static str>> {
     Ok(Some(match column {
         "decision" | "would" => member(&Decision::ALL, code)?.as_str(),
         "effect" => member(&EffectKind::ALL, code)?.as_str(),

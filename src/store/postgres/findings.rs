@@ -130,7 +130,13 @@ pub(super) fn read(column: Option<String>, opener: &Opener, session: &str, seq: 
 }
 
 /// A stored finding, decrypted; none for a plain one.
-pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq: u64) -> LoadedRow<Option<Value>> {
+pub(super) fn decrypt_finding(
+    json: Value,
+    at: usize,
+    opener: &Opener,
+    session: &str,
+    seq: u64,
+) -> LoadedRow<Option<Value>> {
     let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
     if !json.get("message").and_then(Value::as_str).is_some_and(is_sealed) {
         return Ok(None);
@@ -142,7 +148,7 @@ pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq
 }
 
 /// A stored finding split into its JSON without texts, and the texts; none for a later build's.
-pub(super) fn parted(json: Value) -> LoadedRow<Option<(Value, String)>> {
+pub(super) fn split_texts(json: Value) -> LoadedRow<Option<(Value, String)>> {
     let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
     let stored: StoredFinding = serde_json::from_value(json).map_err(unreadable)?;
     let Some(mut finding) = stored.restore() else { return Ok(None) };

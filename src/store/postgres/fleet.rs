@@ -53,13 +53,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn judged(
+    pub async fn decisions_per_minute(
         &self,
         tenant: TenantId,
         from: Timestamp,
         now: Timestamp,
     ) -> Result<Vec<DecisionsPerMinute>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| judged(conn, tenant, (from, now)).await).await
+        self.readers.read_of(&[tenant], async |conn| read_decisions(conn, tenant, (from, now)).await).await
     }
 
     /// Savings by refusals in a half-open period.
@@ -75,7 +75,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn asked_since(&self, tenant: TenantId, since: Timestamp) -> Result<Vec<ApprovalLifetime>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| asked(conn, tenant, since).await).await
+        self.readers.read_of(&[tenant], async |conn| read_approval_lifetimes(conn, tenant, since).await).await
     }
 
     /// Open calls with their trees; stopped sessions; and unhealthy tools of the tenant.
@@ -85,8 +85,8 @@ impl Store {
     pub async fn standing(&self, tenant: TenantId) -> Result<(Calling, u64, Vec<ToolTrouble>), StoreError> {
         let read = async |conn: &mut PgConnection| {
             let calling = calling(conn, tenant).await?;
-            let stopped = stock::stopped(conn, &[tenant]).await?;
-            Ok((calling, stopped, troubled(conn, tenant).await?))
+            let stopped = stock::count_stopped_sessions(conn, &[tenant]).await?;
+            Ok((calling, stopped, read_tool_troubles(conn, tenant).await?))
         };
         self.readers.read_of(&[tenant], read).await
     }
@@ -128,7 +128,7 @@ impl Store {
 /// Limit of a tenant's policy.
 type TenantLimit = (TenantId, (BudgetScope, Dimension, u64));
 
-async fn judged(
+async fn read_decisions(
     conn: &mut PgConnection,
     tenant: TenantId,
     (from, now): (Timestamp, Timestamp),
@@ -223,7 +223,11 @@ async fn refusals(
 }
 
 /// Later rounds of a call repeat its approval request; the first has its time.
-async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> LoadedRow<Vec<ApprovalLifetime>> {
+async fn read_approval_lifetimes(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    since: Timestamp,
+) -> LoadedRow<Vec<ApprovalLifetime>> {
     let rows = sqlx::query(
         "select q.session_id, q.asked_ms, least(q.expires_ms, (
              select (extract(epoch from min(e.at)) * 1000)::bigint from session_event e
@@ -259,7 +263,7 @@ async fn calling(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Calling
     Ok(Calling { open_calls: count(&row, "open_calls")?, trees: count(&row, "trees")?, active_trees: 0 })
 }
 
-async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<ToolTrouble>> {
+async fn read_tool_troubles(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<ToolTrouble>> {
     let rows = sqlx::query(
         "select h.tool, h.failures, (extract(epoch from h.failing_since) * 1000)::bigint as failing_ms,
            h.cooldown_failure, (extract(epoch from h.cooldown_until) * 1000)::bigint as until_ms
@@ -325,10 +329,15 @@ async fn near_rows(
         dimensions.push(code(&Dimension::ALL, dimension));
         allowed.push(i64::try_from(*limit).unwrap_or(i64::MAX));
     }
-    let rows = sqlx::query(AssertSqlSafe(sql)).bind(tenants).bind(scopes).bind(dimensions).bind(allowed).bind(today);
-    let rows =
-        rows.bind(code(&BudgetScope::ALL, &BudgetScope::Tenant)).bind(code(&BudgetScope::ALL, &BudgetScope::CallTree));
-    let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100));
+    let rows = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenants)
+        .bind(scopes)
+        .bind(dimensions)
+        .bind(allowed)
+        .bind(today)
+        .bind(code(&BudgetScope::ALL, &BudgetScope::Tenant))
+        .bind(code(&BudgetScope::ALL, &BudgetScope::CallTree))
+        .bind(i64::try_from(NEAR_PERCENT).unwrap_or(100));
     Ok(rows.bind(Dimension::ALL.map(Dimension::as_str).as_slice()).fetch_all(conn).await?)
 }
 

@@ -10,14 +10,14 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgR
 use super::{
     Store, audit,
     decode::{LoadedRow, at, name},
-    look_up,
+    point_queries,
     sealed::Opener,
     tables::{RowOwner, TABLES, Table},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, AuditEvent, AuditOperation},
-    forgetting::{ErasureMarks, ErasureRun, Forgot, Mark, WORD_BYTES_MIN, Whom, holds},
+    forgetting::{ErasureMarks, ErasureProgress, ErasureRun, ErasureSubject, Mark, WORD_BYTES_MIN, holds},
     ids::{AgentId, SessionId, TenantId},
     shard::{SHARDS, Shard},
 };
@@ -43,7 +43,7 @@ fn before(parameter: &str) -> String {
 #[derive(Debug)]
 pub struct Forgetting<'a> {
     pub tenant: TenantId,
-    pub whom: &'a Whom,
+    pub whom: &'a ErasureSubject,
     pub by: &'a Actor,
     pub why: &'a str,
     pub run: &'a ErasureRun,
@@ -54,7 +54,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn trees_of(&self, tenant: TenantId, whom: &Whom, part: u16) -> Result<Vec<SessionId>, StoreError> {
+    pub async fn trees_of(
+        &self,
+        tenant: TenantId,
+        whom: &ErasureSubject,
+        part: u16,
+    ) -> Result<Vec<SessionId>, StoreError> {
         self.slow.read_of(&[tenant], async |conn| roots(conn, tenant, whom, part).await).await
     }
 
@@ -86,7 +91,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]: nothing was deleted, or the result is unknown; idempotent.
-    pub async fn forget_trees(&self, of: &Forgetting<'_>, roots: &[SessionId]) -> Result<Forgot, StoreError> {
+    pub async fn forget_trees(&self, of: &Forgetting<'_>, roots: &[SessionId]) -> Result<ErasureProgress, StoreError> {
         let opener = self.opener(of.tenant);
         self.slow.read_of(&[of.tenant], async |conn| forget_trees(conn, of, roots, &opener).await).await
     }
@@ -97,9 +102,10 @@ impl Store {
     /// [`StoreError`]: nothing was deleted, or the result is unknown; idempotent.
     pub async fn forget_name(&self, of: &Forgetting<'_>) -> Result<u64, StoreError> {
         let mut left = 0;
-        if let Whom::Session(session) = of.whom {
+        if let ErasureSubject::Session(session) = of.whom {
             for part in 0..PARTS {
-                let unname = async |conn: &mut PgConnection| shared::unname_left(conn, of, part, session).await;
+                let unname =
+                    async |conn: &mut PgConnection| shared::anonymize_ledger_rows(conn, of, part, session).await;
                 left += self.slow.read_of(&[of.tenant], unname).await?;
             }
         }
@@ -111,7 +117,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn forgotten(&self, within: Duration) -> Result<Vec<ErasureMarks>, StoreError> {
+    pub async fn read_erasure_marks(&self, within: Duration) -> Result<Vec<ErasureMarks>, StoreError> {
         let rows = sqlx::query(
             "select tenant_id, forgotten_id, salt, marks, (extract(epoch from forgotten_at) * 1000)::bigint as at_ms
              from forgotten where forgotten_at > now() - make_interval(secs => $1) order by forgotten_at",
@@ -146,12 +152,19 @@ fn marks(row: &PgRow) -> LoadedRow<ErasureMarks> {
     })
 }
 
-async fn roots(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> LoadedRow<Vec<SessionId>> {
+async fn roots(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    whom: &ErasureSubject,
+    part: u16,
+) -> LoadedRow<Vec<SessionId>> {
     let by = match whom {
-        Whom::Session(_) if part > 0 => return Ok(Vec::new()),
-        Whom::Session(session) => return Ok(look_up::root(conn, tenant, session).await?.into_iter().collect()),
-        Whom::Agent(_) => "agent_id",
-        Whom::User(_) => "user_id",
+        ErasureSubject::Session(_) if part > 0 => return Ok(Vec::new()),
+        ErasureSubject::Session(session) => {
+            return Ok(point_queries::root(conn, tenant, session).await?.into_iter().collect());
+        }
+        ErasureSubject::Agent(_) => "agent_id",
+        ErasureSubject::User(_) => "user_id",
     };
     let sql = format!(
         "select distinct root_id from call where shard = any($1) and tenant_id = $2 and {by} = $3 order by root_id"
@@ -196,7 +209,7 @@ async fn delete_trees(
     for Table { name, owner, forget, .. } in &TABLES {
         let (column, whose) = match owner {
             RowOwner::Tree => ("root_id", trees.roots.clone()),
-            RowOwner::Session => ("session_id", named(sessions, None)),
+            RowOwner::Session => ("session_id", list_names(sessions, None)),
             RowOwner::Tenant | RowOwner::Server => continue,
         };
         #[cfg(feature = "break-invariants")]
@@ -215,13 +228,13 @@ async fn forget_trees(
     of: &Forgetting<'_>,
     roots: &[SessionId],
     opener: &Opener,
-) -> LoadedRow<Forgot> {
+) -> LoadedRow<ErasureProgress> {
     let Forgetting { tenant, whom, run, .. } = *of;
     let trees = Trees::of(tenant, roots);
     let mut tx = conn.begin().await?;
     // Slow reads precede the locks: an append to one of the trees waits for the end, and with it its whole batch.
     let known = sessions_of(&mut tx, tenant, &trees).await?;
-    let found = audit::find(&mut tx, opener, &named(&known, None), &named(&known, Some(whom))).await?;
+    let found = audit::find(&mut tx, opener, &list_names(&known, None), &list_names(&known, Some(whom))).await?;
     let lock = "select root_id from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)
         order by shard, tenant_id, root_id for update";
     sqlx::query(lock).bind(&trees.shards).bind(tenant.0).bind(&trees.roots).execute(&mut *tx).await?;
@@ -231,9 +244,14 @@ async fn forget_trees(
     shared::unname(&mut tx, of, roots).await?;
     delete_trees(&mut tx, tenant, &trees, &sessions).await?;
     mark(&mut tx, tenant, run, trees.roots.iter().copied()).await?;
-    let forgot = Forgot { trees: trees.roots.len() as u64, sessions: sessions.len() as u64, ..Forgot::default() };
-    let (theirs, names) = (named(&sessions, None), named(&sessions, Some(whom)));
-    let event = of.event(format!("{}: {} call trees, {} sessions", whom.kind(), forgot.trees, forgot.sessions), &names);
+    let forgot = ErasureProgress {
+        trees: trees.roots.len() as u64,
+        sessions: sessions.len() as u64,
+        ..ErasureProgress::default()
+    };
+    let (theirs, names) = (list_names(&sessions, None), list_names(&sessions, Some(whom)));
+    let event =
+        of.event(format!("{}: {} call trees, {} sessions", whom.kind_name(), forgot.trees, forgot.sessions), &names);
     audit::erase_found(&mut tx, opener, &event, (&theirs, &names), found).await?;
     tx.commit().await?;
     audit::log(tenant, &event);
@@ -249,8 +267,8 @@ async fn sessions_of(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_
 }
 
 /// Names of sessions, and of the subject.
-fn named<'a>(sessions: &'a [String], whom: Option<&'a Whom>) -> Vec<&'a str> {
-    sessions.iter().map(String::as_str).chain(whom.map(Whom::name)).collect()
+fn list_names<'a>(sessions: &'a [String], whom: Option<&'a ErasureSubject>) -> Vec<&'a str> {
+    sessions.iter().map(String::as_str).chain(whom.map(ErasureSubject::name)).collect()
 }
 
 impl Forgetting<'_> {
@@ -299,20 +317,20 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
     let Forgetting { tenant, whom, run, .. } = *of;
     let mut tx = conn.begin().await?;
     let names = [whom.name()];
-    let theirs = if matches!(whom, Whom::Session(_)) { &names[..] } else { &[] };
+    let theirs = if matches!(whom, ErasureSubject::Session(_)) { &names[..] } else { &[] };
     let found = audit::find(&mut tx, opener, theirs, &names).await?;
     let mut gone = 0;
-    if let Whom::Agent(agent) = whom {
+    if let ErasureSubject::Agent(agent) = whom {
         let counters = sqlx::query("delete from counter where shard = $1 and tenant_id = $2 and agent_id = $3");
         let counters = counters.bind(Shard::of_counters(tenant, Some(agent)).0).bind(tenant.0).bind(agent.as_str());
         gone += counters.execute(&mut *tx).await?.rows_affected();
     }
-    if !matches!(whom, Whom::User(_)) {
+    if !matches!(whom, ErasureSubject::User(_)) {
         let halts = format!(
             "delete from halt where tenant_id = $1 and kind = $2 and name = $3 and halted_at < {}",
             before("$4")
         );
-        let halts = sqlx::query(AssertSqlSafe(halts)).bind(tenant.0).bind(whom.kind()).bind(whom.name());
+        let halts = sqlx::query(AssertSqlSafe(halts)).bind(tenant.0).bind(whom.kind_name()).bind(whom.name());
         gone += halts.bind(run.at.as_millis()).execute(&mut *tx).await?.rows_affected();
     }
     if whom.name().len() >= WORD_BYTES_MIN {
@@ -322,10 +340,10 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
             gone += note.execute(&mut *tx).await?.rows_affected();
         }
     }
-    if matches!(whom, Whom::Agent(_)) {
+    if matches!(whom, ErasureSubject::Agent(_)) {
         mark(&mut tx, tenant, run, std::iter::once(whom.name())).await?;
     }
-    let event = of.event(format!("{}: what has their name beside call trees", whom.kind()), &names);
+    let event = of.event(format!("{}: what has their name beside call trees", whom.kind_name()), &names);
     gone += audit::erase_found(&mut tx, opener, &event, (theirs, &names), found).await?;
     // Without a change there is no entry.
     if gone > 0 {

@@ -67,8 +67,8 @@ impl Store {
 }
 
 fn event(kind: AuditOperation, what: &HaltTarget, by: &Actor, reason: &str) -> AuditEvent {
-    let event = AuditEvent::new(kind, by.clone(), what.in_words()).because(reason);
-    if let HaltTarget::Session(session) = what { event.about(session) } else { event }
+    let event = AuditEvent::new(kind, by.clone(), what.describe()).because(reason);
+    if let HaltTarget::Session(session) = what { event.with_session(session) } else { event }
 }
 
 async fn halt(
@@ -87,13 +87,14 @@ async fn halt(
     // An earlier halt may be resumed between the two: then there is room for this one.
     loop {
         let mut tx = conn.begin().await?;
-        let inserted = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(what.kind());
+        let inserted = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(what.kind_name());
         let inserted = inserted.bind(what.name()).bind(&by.name).bind(reason).fetch_optional(&mut *tx).await?;
         if let Some(row) = inserted {
             audit::commit(tx, tenant, &event(AuditOperation::Halted, what, by, reason)).await?;
             return read(&row);
         }
-        let known = sqlx::query(sqlx::AssertSqlSafe(known.as_str())).bind(tenant.0).bind(what.kind()).bind(what.name());
+        let known =
+            sqlx::query(sqlx::AssertSqlSafe(known.as_str())).bind(tenant.0).bind(what.kind_name()).bind(what.name());
         if let Some(row) = known.fetch_optional(&mut *tx).await? {
             return read(&row);
         }
@@ -112,7 +113,7 @@ async fn resume(
         "update halt set resumed_at = now(), resumed_by = $4
          where tenant_id = $1 and kind = $2 and name = $3 and resumed_at is null",
     );
-    let update = update.bind(tenant.0).bind(what.kind()).bind(what.name()).bind(&by.name);
+    let update = update.bind(tenant.0).bind(what.kind_name()).bind(what.name()).bind(&by.name);
     if update.execute(&mut *tx).await?.rows_affected() == 0 {
         return Ok(false);
     }

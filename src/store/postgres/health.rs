@@ -42,7 +42,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn changed_health(&self, since: Timestamp) -> Result<Vec<HealthRow>, StoreError> {
-        self.readers.read(async |conn| changed(conn, since).await).await
+        self.readers.read(async |conn| read_changes(conn, since).await).await
     }
 
     /// Claims the probe of a half-open circuit; false when another replica has it. A tool without a row can be claimed.
@@ -124,7 +124,7 @@ async fn add(conn: &mut PgConnection, seen: &[HealthObservations], per_minute: f
     query.fetch_all(conn).await?.iter().map(row).collect()
 }
 
-async fn changed(conn: &mut PgConnection, since: Timestamp) -> LoadedRow<Vec<HealthRow>> {
+async fn read_changes(conn: &mut PgConnection, since: Timestamp) -> LoadedRow<Vec<HealthRow>> {
     let sql = format!("select {} from tool_health h where h.changed_at > to_timestamp($1 / 1000.0)", *ROW);
     sqlx::query(sqlx::AssertSqlSafe(sql)).bind(since.as_millis()).fetch_all(conn).await?.iter().map(row).collect()
 }

@@ -1,15 +1,15 @@
 //! Operator queries: approval requests, stored calls, and recently active sessions.
 
 mod call;
+mod call_lines;
 mod calls;
 mod filter;
-mod line;
 mod sessions;
-mod tried;
+mod trial_calls;
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
-pub use self::tried::TriedTree;
+pub use self::trial_calls::TriedTree;
 use super::{
     Store,
     codes::RUNNING,
@@ -54,7 +54,9 @@ impl Store {
         call_id: Option<&CallId>,
     ) -> Result<Vec<StoredCall>, StoreError> {
         let opener = self.opener(tenant);
-        self.slow.read_of(&[tenant], async |conn| stored(conn, tenant, since, (root, call_id), &opener).await).await
+        self.slow
+            .read_of(&[tenant], async |conn| read_stored(conn, tenant, since, (root, call_id), &opener).await)
+            .await
     }
 }
 
@@ -99,7 +101,7 @@ const JUDGED_LAST: &str = "not exists (select from call l where l.shard = c.shar
     and l.epoch = c.epoch
       and l.session_id = c.session_id and l.call_id = c.call_id and l.round > c.round)";
 
-async fn stored(
+async fn read_stored(
     conn: &mut PgConnection,
     tenant: TenantId,
     since: Timestamp,
@@ -127,8 +129,8 @@ async fn stored(
 
 fn call(row: &PgRow, opener: &Opener) -> LoadedRow<StoredCall> {
     let (session, seq, settled) = (row.try_get("session_id")?, count(row, "seq")?, count(row, "settled_seq")?);
-    let result = match opener.maybe(sealed::RESULT, session, settled, row.try_get("result")?)? {
-        None => opener.maybe(sealed::ERROR, session, settled, row.try_get("error_message")?)?,
+    let result = match opener.optional_text(sealed::RESULT, session, settled, row.try_get("result")?)? {
+        None => opener.optional_text(sealed::ERROR, session, settled, row.try_get("error_message")?)?,
         result => result,
     };
     Ok(StoredCall {
@@ -140,7 +142,7 @@ fn call(row: &PgRow, opener: &Opener) -> LoadedRow<StoredCall> {
         agent: row.try_get("agent_id")?,
         tool: row.try_get("tool")?,
         arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,
-        justification: opener.maybe(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
+        justification: opener.optional_text(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
         at: at(row, "at_ms")?,
         decision: decode(row, "decision")?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
@@ -223,11 +225,14 @@ async fn questions(
              and f.seq < c.seq)
          order by c.at desc, c.approval_id limit $5",
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(wanted.approval_id.as_deref());
-    let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.state.map(QuestionState::as_str));
-    let rows = rows.bind(i64::try_from(wanted.max).unwrap_or(i64::MAX));
-    let rows = rows.bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()));
-    let rows = rows.bind(wanted.after.as_ref().map(|(_, id)| id.as_str()));
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(wanted.approval_id.as_deref())
+        .bind(wanted.session.as_ref().map(SessionId::as_str))
+        .bind(wanted.state.map(QuestionState::as_str))
+        .bind(i64::try_from(wanted.max).unwrap_or(i64::MAX))
+        .bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()))
+        .bind(wanted.after.as_ref().map(|(_, id)| id.as_str()));
     rows.fetch_all(conn).await?.iter().map(|row| question(row, opener)).collect()
 }
 
@@ -242,12 +247,12 @@ fn question(row: &PgRow, opener: &Opener) -> LoadedRow<Question> {
                 _ => QuestionState::Denied,
             },
             by: row.try_get::<Option<String>, _>("actor")?.unwrap_or_default(),
-            reason: opener.maybe(sealed::REASON, session, sealed::WHY, row.try_get("why")?)?,
+            reason: opener.optional_text(sealed::REASON, session, sealed::WHY, row.try_get("why")?)?,
             at: at(row, "resolved_ms")?,
             clears: match row.try_get::<Option<i64>, _>("cleared_until_ms")? {
                 Some(until) => {
                     let cleared = count(row, "closed_seq")?;
-                    let resource = opener.maybe(sealed::CLEARED, session, cleared, row.try_get("cleared")?)?;
+                    let resource = opener.optional_text(sealed::CLEARED, session, cleared, row.try_get("cleared")?)?;
                     Some((resource.map(Resource::new), Timestamp::from_millis(until)))
                 }
                 None => None,
@@ -275,7 +280,7 @@ fn question(row: &PgRow, opener: &Opener) -> LoadedRow<Question> {
         arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,
         args_digest: decode(row, "args_digest")?,
         effect,
-        justification: opener.maybe(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
+        justification: opener.optional_text(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
         asked_at: at(row, "asked_ms")?,
         expires_at: at(row, "expires_ms")?,

@@ -153,16 +153,16 @@ pub struct DatabaseStatus {
 /// # Errors
 /// [`OpenError`] when it is unavailable, or cannot be inspected.
 pub async fn inspect(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
-    let looked = timeout(LIMIT, look(options, now)).await;
+    let looked = timeout(LIMIT, inspect_database(options, now)).await;
     looked.unwrap_or_else(|_| Err(StoreError::timeout(LIMIT).into()))
 }
 
-async fn look(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
+async fn inspect_database(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
     let (mut conn, _) = connect::first(usual(options).application_name("callgate doctor")).await?;
     conn.execute("set default_transaction_read_only = on").await?;
-    let settings = sqlx::query_as("select name, coalesce(setting, '') from pg_settings where name = any($1)");
-    let settings: Vec<(String, String)> = settings.bind(&SETTINGS[..]).fetch_all(&mut conn).await?;
-    let mut settings: BTreeMap<String, String> = settings.into_iter().collect();
+    let query = sqlx::query_as("select name, coalesce(setting, '') from pg_settings where name = any($1)");
+    let rows: Vec<(String, String)> = query.bind(&SETTINGS[..]).fetch_all(&mut conn).await?;
+    let mut settings: BTreeMap<String, String> = rows.into_iter().collect();
     // This session's own word would hide it.
     let read_only = "select reset_val from pg_settings where name = 'default_transaction_read_only'";
     let read_only: String = sqlx::query_scalar(read_only).fetch_one(&mut conn).await?;

@@ -77,9 +77,12 @@ pub(super) async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option
     let put_off = sqlx::query(
         "update call_tree set due = to_timestamp($4 / 1000.0)
          where shard = $5 and tenant_id = $1 and root_id = $2 and version = $3",
-    );
-    let put_off = put_off.bind(tree.tenant.0).bind(tree.root.as_str()).bind(big(tree.version));
-    let put_off = put_off.bind(due.map(Timestamp::as_millis)).bind(Shard::of(tree.tenant, &tree.root).0);
+    )
+    .bind(tree.tenant.0)
+    .bind(tree.root.as_str())
+    .bind(big(tree.version))
+    .bind(due.map(Timestamp::as_millis))
+    .bind(Shard::of(tree.tenant, &tree.root).0);
     put_off.execute(conn).await?;
     Ok(())
 }

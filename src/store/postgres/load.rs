@@ -8,16 +8,16 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use regex::Regex;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
-pub(super) use self::totals::{controlled, open_calls, spent};
+pub(super) use self::totals::{control_events, decode_spend, open_calls};
 use super::{
     codes::RUNNING,
     columns::{self, Column},
     decode::{LoadedRow, at, corrupt},
-    look_up,
     maintain::{month, partition},
+    point_queries,
     row::{CallRow, OutcomeRow, big},
-    sealed::{Opener, within},
-    wide::{self, RowSet},
+    row_union::{self, RowSet},
+    sealed::{Opener, length_condition},
 };
 use callgate_core::domain::{
     event::Event,
@@ -48,7 +48,7 @@ pub(super) const TREES: &str = "t as materialized (
    from t join session s on s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id)";
 
 /// `a.shard = b.shard and …`: rows of one session.
-pub(super) fn same(a: &str, b: &str) -> String {
+pub(super) fn same_session_condition(a: &str, b: &str) -> String {
     let equal = ["shard", "tenant_id", "epoch", "session_id"].map(|column| format!("{a}.{column} = {b}.{column}"));
     equal.join(" and ")
 }
@@ -73,7 +73,7 @@ pub(super) enum ShardSplit {
 
 impl ShardSplit {
     /// Condition that the rows of the table `alias` are in the shards of the array `shards`.
-    pub(super) fn bound(self, alias: &str, shards: &str) -> String {
+    pub(super) fn shard_condition(self, alias: &str, shards: &str) -> String {
         match self {
             Self::Not => String::new(),
             Self::ByShard => format!(" and {alias}.shard = any({shards})"),
@@ -81,7 +81,7 @@ impl ShardSplit {
     }
 
     /// Groups of tree indexes, with the statement for each.
-    fn apart(self, sql: &str, trees: &[(TenantId, &SessionId, u64)]) -> Vec<(String, Vec<usize>)> {
+    fn group_trees(self, sql: &str, trees: &[(TenantId, &SessionId, u64)]) -> Vec<(String, Vec<usize>)> {
         if self == Self::Not {
             return vec![(sql.to_owned(), (0..trees.len()).collect())];
         }
@@ -129,12 +129,12 @@ pub(super) fn call_columns() -> Vec<Column> {
         "coerced",
         "self_corrections",
     ];
-    let short = within("c.arguments", FAILED_ARGUMENTS_MAX);
+    let short = length_condition("c.arguments", FAILED_ARGUMENTS_MAX);
     let arguments = format!(
         "case when c.attempt is not null and not exists (select from #outcome o where {} and o.permit_seq = c.seq
            and o.status > {RUNNING} and (o.failure is null or not {short}))
          then c.arguments end",
-        same("o", "c")
+        same_session_condition("o", "c")
     );
     let looks = format!("case when {short} then c.arguments end");
     let mut columns = columns::read(CallRow::LIST, "c", &left_out);
@@ -154,14 +154,19 @@ pub(super) fn outcome_columns() -> Vec<Column> {
 }
 
 /// With the index of its tree.
-pub(super) fn numbered(mut columns: Vec<Column>, table: &str) -> Vec<Column> {
+pub(super) fn add_tree_index(mut columns: Vec<Column>, table: &str) -> Vec<Column> {
     columns.push(Column::new("no", "int8", format!("{table}.no")));
     columns
 }
 
 /// Keys of the last judgments of every session, of all open ones, and of the last held or approved ones.
 fn recent() -> String {
-    let (c, o, h, n) = (same("c", "s"), same("o", "c"), same("h", "s"), same("n", "h"));
+    let (c, o, h, n) = (
+        same_session_condition("c", "s"),
+        same_session_condition("o", "c"),
+        same_session_condition("h", "s"),
+        same_session_condition("n", "h"),
+    );
     format!(
         "k as materialized (
            select s.no, s.session_id, c.seq from s cross join lateral (
@@ -189,19 +194,22 @@ const CALLS: i32 = 1;
 pub(super) const OUTCOMES: i32 = 2;
 
 static LOAD: LazyLock<String> = LazyLock::new(|| {
-    let call = format!("k join s using (no, session_id) join #call c on {} and c.seq = k.seq", same("c", "s"));
+    let call = format!(
+        "k join s using (no, session_id) join #call c on {} and c.seq = k.seq",
+        same_session_condition("c", "s")
+    );
     let outcome = format!(
         "k join s using (no, session_id) cross join lateral (
            select o.* from #outcome o where {} and o.permit_seq = k.seq order by o.seq desc limit 4) o",
-        same("o", "s")
+        same_session_condition("o", "s")
     );
     let mut parts = vec![
         head(),
-        RowSet::new(numbered(call_columns(), "k"), call),
-        RowSet::new(numbered(outcome_columns(), "k"), outcome),
+        RowSet::new(add_tree_index(call_columns(), "k"), call),
+        RowSet::new(add_tree_index(outcome_columns(), "k"), outcome),
     ];
-    parts.extend(totals::parts(ROWS_MAX));
-    format!("with {TREES}, {} {}", recent(), wide::union(&parts))
+    parts.extend(totals::row_sets(ROWS_MAX));
+    format!("with {TREES}, {} {}", recent(), row_union::union(&parts))
 });
 
 /// Loads trees, each in one snapshot; none for one without events.
@@ -214,7 +222,7 @@ pub(super) async fn trees(
     let mut days: Vec<Option<i32>> = wanted.iter().map(|(_, _, day, _)| *day).collect();
     if days.contains(&None) {
         let roots: Vec<_> = wanted.iter().map(|(tenant, root, ..)| (*tenant, root.clone())).collect();
-        let heads = look_up::heads(conn, &roots, cut).await?;
+        let heads = point_queries::heads(conn, &roots, cut).await?;
         days = heads.into_iter().map(|head| Ok(head?.map(|(_, day, _)| day))).collect::<LoadedRow<_>>()?;
     }
     for (day, born) in by_month(days) {
@@ -249,7 +257,7 @@ pub(super) async fn read(
     cut: ShardSplit,
 ) -> LoadedRow<Vec<TreeRows>> {
     let mut parts: Vec<TreeRows> = trees.iter().map(|_| TreeRows::new()).collect();
-    for (sql, places) in cut.apart(sql, trees) {
+    for (sql, places) in cut.group_trees(sql, trees) {
         let together: Vec<_> = places.iter().map(|at| trees[*at]).collect();
         for (at, rows) in places.into_iter().zip(read_together(conn, &sql, &together).await?) {
             parts[at] = rows;
@@ -305,7 +313,7 @@ pub(super) fn events(rows: &TreeRows, opener: &Opener, whole: EventTexts) -> Loa
         events.push((Event::Judged(Box::new(CallRow::read(row, opener)?)), row));
     }
     for row in of(OUTCOMES) {
-        events.push((Event::Settled(Box::new(opener.settled(OutcomeRow::read(row)?)?)), row));
+        events.push((Event::Settled(Box::new(opener.open_report(OutcomeRow::read(row)?)?)), row));
     }
     events.iter_mut().try_for_each(|(event, row)| whole(event, row, opener))?;
     events.sort_by_key(|(event, _)| event.seq());

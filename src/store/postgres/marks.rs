@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::decode::{LoadedRow, corrupt, member};
-use callgate_core::domain::answer::{Number, PackedNames, ResultMarkers, Says};
+use callgate_core::domain::answer::{ContentAmount, Number, PackedNames, ResultMarkers};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredMarks {
@@ -48,7 +48,7 @@ pub(super) fn json(marks: &ResultMarkers) -> String {
         named: marks.named.as_str().to_owned(),
         made_now: marks.made_now,
         lapses: marks.lapses.as_ref().map(hex),
-        says: super::row::code(&Says::ALL, &marks.says),
+        says: super::row::code(&ContentAmount::ALL, &marks.says),
         failed: marks.failed,
     };
     serde_json::to_string(&stored).unwrap_or_default()
@@ -57,7 +57,7 @@ pub(super) fn json(marks: &ResultMarkers) -> String {
 pub(super) fn read(text: &str) -> LoadedRow<ResultMarkers> {
     let hash = |hex: &str| u64::from_str_radix(hex, 16).map_err(|error| corrupt(&error.to_string()));
     if let Ok(FormerMarks { shape, says, failed }) = serde_json::from_str(text) {
-        return Ok(ResultMarkers::without_parts(hash(&shape)?, member(&Says::ALL, says)?, failed));
+        return Ok(ResultMarkers::without_parts(hash(&shape)?, member(&ContentAmount::ALL, says)?, failed));
     }
     let stored: StoredMarks = serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))?;
     Ok(ResultMarkers {
@@ -66,10 +66,10 @@ pub(super) fn read(text: &str) -> LoadedRow<ResultMarkers> {
         inside_frame: stored.inside_frame.as_deref().map_or(Ok(0), hash)?,
         names: stored.names.iter().map(|name| hash(name)).collect::<LoadedRow<_>>()?,
         numbers: stored.numbers.into_iter().map(|(value, counts)| Number { value, counts }).collect(),
-        named: PackedNames::stored(stored.named),
+        named: PackedNames::from_stored(stored.named),
         made_now: stored.made_now,
         lapses: stored.lapses.as_deref().map(hash).transpose()?,
-        says: member(&Says::ALL, stored.says)?,
+        says: member(&ContentAmount::ALL, stored.says)?,
         failed: stored.failed,
     })
 }

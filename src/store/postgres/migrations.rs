@@ -165,7 +165,7 @@ pub(super) async fn apply(conn: &mut PgConnection) -> Result<(), OpenError> {
     MIGRATIONS.run_direct(None, conn, false).await?;
     if is_locked {
         if distribute::is_distributed(conn).await? {
-            distribute::all(conn).await?;
+            distribute::distribute_tables(conn).await?;
         }
         sqlx::query("select pg_advisory_unlock($1)").bind(LOCK).execute(&mut *conn).await?;
         conn.execute("set idle_session_timeout = 0").await?;

@@ -2,8 +2,8 @@
 
 mod append;
 pub mod audit;
+mod batch_reader;
 mod bind;
-mod carry;
 mod catch_up;
 mod clocks;
 mod codes;
@@ -22,7 +22,6 @@ mod findings;
 mod fleet;
 mod follow_up;
 mod forget;
-mod gathered;
 mod halts;
 mod health;
 mod inbox;
@@ -30,14 +29,12 @@ mod indexes;
 mod inspect;
 mod leases;
 mod load;
-mod look_over;
-mod look_up;
 mod maintain;
 mod marks;
 mod migrations;
 mod notices;
 mod owners;
-mod past;
+mod point_queries;
 mod policies;
 mod problem;
 mod profiles;
@@ -48,23 +45,26 @@ mod queue;
 mod read;
 mod reads;
 mod rebuild;
-mod recalled;
+mod recall;
 mod reseal;
 mod retention;
 mod retries;
 mod row;
+mod row_union;
 mod sealed;
+mod server_roles;
+mod session_history;
 mod stock;
 mod tables;
 mod tenants;
+mod text_retention;
 mod texts;
 mod time;
 mod tokens;
 mod traced;
 mod trees;
 mod usage;
-mod wide;
-mod words;
+mod verification;
 mod writer;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -76,7 +76,7 @@ use tokio::{
 };
 
 use self::{
-    commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::Gathers,
+    commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::GatheredReads,
     sealed::Opener, time::DbTime,
 };
 use super::error::{OpenError, StoreError};
@@ -86,7 +86,6 @@ use callgate_core::domain::{
     previous::StoredResult,
 };
 
-pub use carry::{CarriedState, analyze, carried, make_roles};
 pub use clocks::{Clocks, clocks};
 pub use commits::Commit;
 pub use connect::{parse_url, reached_at};
@@ -98,18 +97,19 @@ pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};
 pub use inbox::TriedTree;
 pub use inspect::{DatabaseStatus, Inspection, Rights, inspect};
 pub use leases::{DueTree, DueTrees};
-pub use look_over::{Contents, look_over};
-pub use look_up::SessionTree;
 pub use migrations::SchemaState;
 pub use notices::{ClaimedNotification, Claims};
+pub use point_queries::SessionTree;
 pub use profiles::{CountingRound, Learn};
 pub use prune::DeletedRows;
 pub use queue::{Pending, QueueSlot};
 pub use read::Lane;
 pub use reseal::{Reseal, Uses};
 pub use retention::{RETAIN_DAYS_MIN, RetentionResult, retain};
+pub use server_roles::{CarriedState, analyze, make_roles, read_carried_state};
 pub use stock::{Pool, Questions, StoreLoad};
 pub use traced::{BatchSpans, namespace};
+pub use verification::{Contents, look_over};
 pub use writer::CommittedChange;
 pub(crate) use {
     leases::{TAKEN_MAX, TAKEN_MS},
@@ -168,7 +168,7 @@ pub struct Store {
     lanes: [(Readers, Readers); 2],
     /// For what is read for many at once.
     gatherers: Readers,
-    gathers: Arc<Gathers>,
+    gathers: Arc<GatheredReads>,
     /// True when the trees are spread over many nodes, by their shards.
     is_distributed: bool,
     pulse: Arc<Pulse>,
@@ -238,7 +238,7 @@ impl Store {
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
         tokio::spawn(counters::refresh(Arc::downgrade(&counters), gatherers.clone(), cut, old_counters));
         Ok(Self {
-            gathers: Arc::new(Gathers::new(&gatherers, cut)),
+            gathers: Arc::new(GatheredReads::new(&gatherers, cut)),
             is_distributed,
             gatherers,
             readers,
@@ -293,7 +293,9 @@ impl Store {
         call_id: &CallId,
     ) -> Result<Option<StoredResult>, StoreError> {
         let opener = self.opener(tenant);
-        self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id, &opener).await).await
+        self.readers
+            .read_of(&[tenant], async |conn| session_history::result(conn, tenant, session, call_id, &opener).await)
+            .await
     }
 
     /// Makes the partitions of this month and the next two.

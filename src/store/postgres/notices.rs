@@ -47,7 +47,7 @@ impl Store {
             where tenant_id = $1 and approval_id = any($2) and delivered_at is not null";
         let told = sqlx::query_scalar(told).bind(tenant.0).bind(ids.clone());
         // In one order, so that two replicas wait for each other and never in a circle.
-        let claim = "insert into approval_notice as n (tenant_id, approval_id, claimed_until, next_at, expires_at)
+        let sql = "insert into approval_notice as n (tenant_id, approval_id, claimed_until, next_at, expires_at)
             select $1, q.id, now() + $4 * interval '1 second', now(), to_timestamp(q.ends / 1000.0)
               from unnest($2::text[], $3::bigint[]) with ordinality as q (id, ends, nr)
               left join approval_notice o on o.tenant_id = $1 and o.approval_id = q.id
@@ -58,7 +58,7 @@ impl Store {
               set claimed_until = excluded.claimed_until, attempts = n.attempts + 1
               where n.delivered_at is null and n.next_at <= now() and n.claimed_until <= now()
             returning approval_id, attempts";
-        let claim = sqlx::query(claim).bind(tenant.0).bind(ids).bind(ends).bind(seconds(lasts));
+        let claim = sqlx::query(sql).bind(tenant.0).bind(ids).bind(ends).bind(seconds(lasts));
         let claim = claim.bind(i64::try_from(max).unwrap_or(i64::MAX));
         let claimed = |row: &sqlx::postgres::PgRow| {
             Ok(ClaimedNotification { approval_id: row.try_get("approval_id")?, attempts: decode(row, "attempts")? })

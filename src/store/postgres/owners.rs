@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use super::{decode::LoadedRow, load::ShardSplit, look_up};
+use super::{decode::LoadedRow, load::ShardSplit, point_queries};
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
@@ -12,7 +12,7 @@ use callgate_core::domain::{
 pub(super) type OwnerClaim = (TenantId, SessionId, Option<String>);
 
 /// Reads the owners of trees. A tree without an owner gets the first claimant.
-pub(super) async fn own(
+pub(super) async fn claim_owners(
     conn: &mut PgConnection,
     asked: &[OwnerClaim],
     cut: ShardSplit,
@@ -57,11 +57,11 @@ async fn owners(conn: &mut PgConnection, asked: &[OwnerClaim], cut: ShardSplit) 
         "select x.no, o.owner
          from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, root_id, no)
          join session_owner o on o.shard = x.shard and o.tenant_id = x.tenant_id and o.root_id = x.root_id{}",
-        cut.bound("o", "$1")
+        cut.shard_condition("o", "$1")
     )));
     let mut owners = vec![None; asked.len()];
     for row in rows.bind(shards).bind(tenants).bind(roots).fetch_all(conn).await? {
-        owners[look_up::place(&row)?] = row.try_get("owner")?;
+        owners[point_queries::request_index(&row)?] = row.try_get("owner")?;
     }
     Ok(owners)
 }

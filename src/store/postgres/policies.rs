@@ -78,11 +78,11 @@ impl Store {
         before: Option<u64>,
         max: usize,
     ) -> Result<Vec<Revision>, StoreError> {
-        let query = format!(
+        let sql = format!(
             "select {REVISION} from policy_activation v where tenant_id = $1 and ($2::bigint is null or revision < $2)
              order by revision desc limit $3"
         );
-        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(before.map(big));
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(before.map(big));
         let query = query.bind(i64::try_from(max).unwrap_or(i64::MAX));
         self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(revision).collect()).await
     }

@@ -99,7 +99,7 @@ impl Store {
 /// planner's estimates; a distributed database can only plan simple joins.
 pub(super) fn facts(from: &str, is_distributed: bool) -> String {
     let join = |table: &str, alias: &str, seq: &str| {
-        let of = format!("{table} {alias} where {} and {seq}", load::same(alias, "t"));
+        let of = format!("{table} {alias} where {} and {seq}", load::same_session_condition(alias, "t"));
         match is_distributed {
             true => format!("join {}", of.replacen(" where ", " on ", 1)),
             false => format!("cross join lateral (select {alias}.* from {of} limit 1) {alias}"),
@@ -198,9 +198,11 @@ async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -
                  values ($1, $2, $3, $4, $5, $6) on conflict (tenant_id, failure) do update
                  set weights = excluded.weights, squares = excluded.squares,
                    losses_estimate = excluded.losses_estimate, losses_layer = excluded.losses_layer",
-            );
-            let upsert = upsert.bind(tenant).bind(code(&FailureKind::ALL, &residual.kind));
-            let upsert = upsert.bind(residual.weights.to_vec()).bind(residual.squares.to_vec());
+            )
+            .bind(tenant)
+            .bind(code(&FailureKind::ALL, &residual.kind))
+            .bind(residual.weights.to_vec())
+            .bind(residual.squares.to_vec());
             upsert.bind(estimate).bind(layer).execute(&mut *conn).await?;
         }
     }

@@ -14,7 +14,7 @@ use super::{
     decode::{LoadedRow, decode},
     retention,
     tables::{TABLES, Table},
-    trees, words,
+    text_retention, trees,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -64,7 +64,7 @@ impl<'s> PrunePace<'s> {
         Self { queue: &store.queue }
     }
 
-    pub(super) async fn rest(&self, began: Instant) {
+    pub(super) async fn rest_after(&self, began: Instant) {
         sleep((began.elapsed() * RESTS).clamp(REST_MIN, REST_MAX)).await;
         while self.queue.max_capacity() - self.queue.capacity() > WAITING_MAX {
             sleep(REST_MAX / 10).await;
@@ -91,7 +91,7 @@ impl Store {
         if !is_due(&mut conn, now).await? {
             return Ok(None);
         }
-        let mut pass = Pass {
+        let mut pass = PrunePass {
             conn,
             now: by,
             pace: PrunePace::of(self),
@@ -116,7 +116,7 @@ async fn is_due(conn: &mut PgConnection, now: Timestamp) -> LoadedRow<bool> {
     Ok(is_due.fetch_one(conn).await?)
 }
 
-struct Pass<'s> {
+struct PrunePass<'s> {
     conn: PgConnection,
     now: Timestamp,
     pace: PrunePace<'s>,
@@ -124,11 +124,11 @@ struct Pass<'s> {
     is_distributed: bool,
 }
 
-impl Pass<'_> {
+impl PrunePass<'_> {
     async fn run(&mut self) -> LoadedRow<()> {
         let terms = self.terms().await?;
         for term in &terms {
-            self.words(term).await?;
+            self.erase_texts(term).await?;
         }
         self.trees(&terms).await?;
         // Over many nodes no statement on a table that all have asks about one that is cut by shard; policies are few.
@@ -171,16 +171,17 @@ impl Pass<'_> {
     }
 
     /// Erases texts in time ranges, whose length adapts to their contents.
-    async fn words(&mut self, term: &Term) -> LoadedRow<()> {
+    async fn erase_texts(&mut self, term: &Term) -> LoadedRow<()> {
         let (tenant, Some(days)) = (term.tenant, term.words_days) else { return Ok(()) };
         let (to, now) = (self.before(days), self.now);
         let mut from = match term.words_gone_before {
             Some(from) => {
-                let erased = words::erase_asked(&mut self.conn, tenant, from, now, self.is_distributed).await?;
+                let erased =
+                    text_retention::erase_asked(&mut self.conn, tenant, from, now, self.is_distributed).await?;
                 self.count(tenant, "words", erased);
                 from
             }
-            None => match words::first(&mut self.conn, tenant).await? {
+            None => match text_retention::first(&mut self.conn, tenant).await? {
                 Some(first) => first,
                 None => return Ok(()),
             },
@@ -189,14 +190,14 @@ impl Pass<'_> {
         while from < to {
             let began = Instant::now();
             let until = from.plus_ms(stretch).min(to);
-            let erased = words::erase(&mut self.conn, tenant, (from, until), now, self.is_distributed).await?;
+            let erased = text_retention::erase(&mut self.conn, tenant, (from, until), now, self.is_distributed).await?;
             let gone =
                 sqlx::query("update tenant set words_gone_before = to_timestamp($2 / 1000.0) where tenant_id = $1");
             gone.bind(tenant.0).bind(until.as_millis()).execute(&mut self.conn).await?;
             self.count(tenant, "words", erased);
             stretch = if began.elapsed() > PART { (stretch / 2).max(1_000) } else { stretch.saturating_mul(2) };
             from = until;
-            self.pace.rest(began).await;
+            self.pace.rest_after(began).await;
         }
         Ok(())
     }
@@ -215,19 +216,19 @@ impl Pass<'_> {
             let page = trees::page(&mut self.conn, &place).await?;
             let Some(last) = page.last() else { return Ok(()) };
             place = last.place.clone();
-            self.pace.rest(began).await;
+            self.pace.rest_after(began).await;
             let due: Vec<(&trees::StoredTree, Timestamp)> = page
                 .iter()
                 .filter_map(|head| Some((head, *before.get(&head.tenant())?)))
                 .filter(|(head, before)| head.last_at < *before)
                 .collect();
-            for part in parts(&due) {
+            for part in group_trees(&due) {
                 let began = Instant::now();
                 let tenant = part[0].0.tenant();
                 let gone = trees::delete_silent(&mut self.conn, part, self.now, true).await?;
                 self.count(tenant, "trees", gone.trees);
                 self.count(tenant, "calls", gone.rows);
-                self.pace.rest(began).await;
+                self.pace.rest_after(began).await;
             }
         }
         Ok(())
@@ -260,7 +261,7 @@ impl Pass<'_> {
             let gone: Vec<i64> = delete.fetch_all(&mut *tx).await?;
             tx.commit().await?;
             gone.iter().for_each(|tenant| self.count(TenantId(*tenant), kind, 1));
-            self.pace.rest(began).await;
+            self.pace.rest_after(began).await;
             if (gone.len() as i64) < ROWS || self.is_distributed {
                 return Ok(());
             }
@@ -280,7 +281,7 @@ impl Pass<'_> {
 }
 
 /// Groups of trees of one tenant with a bounded sum of steps.
-fn parts<'a, 'h>(
+fn group_trees<'a, 'h>(
     due: &'a [(&'h trees::StoredTree, Timestamp)],
 ) -> impl Iterator<Item = &'a [(&'h trees::StoredTree, Timestamp)]> {
     let mut steps = 0;
@@ -299,16 +300,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_rests_after_each_part_and_as_long_as_changes_wait() {
+    async fn pruning_rests_after_each_part_and_while_changes_wait() {
         let (queue, _jobs) = mpsc::channel(2 * WAITING_MAX);
         let began = Instant::now();
-        PrunePace { queue: &queue }.rest(began).await;
+        PrunePace { queue: &queue }.rest_after(began).await;
         assert!(began.elapsed() >= REST_MIN);
         let waiting = queue.reserve_many(WAITING_MAX + 1).await.expect("room");
         let pace = PrunePace { queue: &queue };
-        let rest = pace.rest(Instant::now());
+        let rest = pace.rest_after(Instant::now());
         assert!(tokio::time::timeout(REST_MIN * 3, rest).await.is_err(), "it waits");
         drop(waiting);
-        pace.rest(Instant::now()).await;
+        pace.rest_after(Instant::now()).await;
     }
 }

@@ -31,7 +31,7 @@ impl Pulse {
             return known.clone();
         }
         let answered = self.readers.read(async |conn| maintain::now(conn).await).await;
-        let answered = answered.map(|now| self.time.observe(now)).map_err(|error| self.readers.named(error));
+        let answered = answered.map(|now| self.time.observe(now)).map_err(|error| self.readers.name_database(error));
         // From now on, so that waiters of a slow ping do not send another.
         *last = Some((Instant::now(), answered.clone()));
         answered

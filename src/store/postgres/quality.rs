@@ -13,7 +13,7 @@ use super::{
     Store,
     codes::{ALLOW, ERROR, INVALID_ARGUMENT, RUNNING, SUCCESS, UNKNOWN},
     decode::{LoadedRow, corrupt, count, decode, name},
-    sealed::{ARGUMENTS, Opener, within},
+    sealed::{ARGUMENTS, Opener, length_condition},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -71,7 +71,7 @@ impl Store {
         let read = async |conn: &mut PgConnection| {
             Ok(QualityHour {
                 tools: tools(conn, tenant, span).await?,
-                near_pairs: NearPair::all(equal_results(conn, tenant, span, &opener).await?),
+                near_pairs: NearPair::by_tool(equal_results(conn, tenant, span, &opener).await?),
                 loop_ends: loop_ends(conn, tenant, span).await?,
                 unknown: unknown_tools(conn, tenant, span).await?,
             })
@@ -83,8 +83,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn still_stored(&self, tenant: TenantId, calls: &[&StoredName]) -> Result<Vec<bool>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| still_stored(conn, tenant, calls).await).await
+    pub async fn check_stored(&self, tenant: TenantId, calls: &[&StoredName]) -> Result<Vec<bool>, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| read_stored_flags(conn, tenant, calls).await).await
     }
 }
 
@@ -250,8 +250,8 @@ async fn equal_results(
            and b.seq = p.seq
          where {} and {}
          order by p.epoch desc, p.seq desc",
-        within("a.arguments", ARGUMENTS_LONGEST),
-        within("b.arguments", ARGUMENTS_LONGEST)
+        length_condition("a.arguments", ARGUMENTS_LONGEST),
+        length_condition("b.arguments", ARGUMENTS_LONGEST)
     );
     let pair = |row: &PgRow| {
         let session = row.try_get("session_id")?;
@@ -298,7 +298,7 @@ async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: CountedHours
     rows.iter().map(one).collect()
 }
 
-async fn still_stored(conn: &mut PgConnection, tenant: TenantId, calls: &[&StoredName]) -> LoadedRow<Vec<bool>> {
+async fn read_stored_flags(conn: &mut PgConnection, tenant: TenantId, calls: &[&StoredName]) -> LoadedRow<Vec<bool>> {
     // The day is a column of its own: row-level security lets no expression choose rows by an index.
     let sql = "with x as materialized (
            select no, shard, date '1970-01-01' + day as epoch, session_id, call_id

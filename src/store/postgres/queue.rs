@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cache::Slot,
-    error::{Busy, Lost, StoreError},
+    error::{ConflictCause, OverloadedPart, StoreError},
     sealing::{Keyring, TenantStorage},
 };
 use callgate_core::domain::event::Append;
@@ -27,7 +27,7 @@ pub struct QueueSlot(mpsc::OwnedPermit<QueuedChange>, Arc<Keyring>);
 
 /// A queued change.
 #[derive(Debug)]
-pub struct Pending(oneshot::Receiver<Result<CommittedChange, Lost>>);
+pub struct Pending(oneshot::Receiver<Result<CommittedChange, ConflictCause>>);
 
 impl QueueSlot {
     pub(crate) async fn reserve(
@@ -37,7 +37,7 @@ impl QueueSlot {
         match timeout(WAIT, queue.clone().reserve_owned()).await {
             Ok(Ok(permit)) => Ok(Self(permit, Arc::clone(keyring))),
             Ok(Err(_)) => Err(StoreError::Stopped),
-            Err(_) => Err(StoreError::Overloaded(Busy::WriteQueue)),
+            Err(_) => Err(StoreError::Overloaded(OverloadedPart::WriteQueue)),
         }
     }
 
@@ -57,7 +57,7 @@ impl QueueSlot {
             }
             // A change that cannot be encrypted is not stored.
             None => {
-                let _ = reply.send(Err(Lost::Rejected));
+                let _ = reply.send(Err(ConflictCause::Rejected));
                 // The sender holds the lock of the tree.
                 let slot = Arc::clone(slot);
                 tokio::spawn(async move { slot.invalidate() });
@@ -71,9 +71,9 @@ impl Pending {
     /// Waits for the commit.
     ///
     /// # Errors
-    /// [`Lost`]: the change was rejected, or the result is unknown.
-    pub async fn committed(self) -> Result<CommittedChange, Lost> {
-        self.0.await.unwrap_or(Err(Lost::Unreachable))
+    /// [`ConflictCause`]: the change was rejected, or the result is unknown.
+    pub async fn wait_for_commit(self) -> Result<CommittedChange, ConflictCause> {
+        self.0.await.unwrap_or(Err(ConflictCause::Unreachable))
     }
 }
 
@@ -99,11 +99,11 @@ mod tests {
         };
         let (jobs, _queue) = mpsc::channel(1);
         let queue = QueueSlot::reserve(&jobs, &keyring).await.expect("a slot");
-        let slot = Slots::default().put(CallTree::new(DEFAULT_TENANT, session.clone(), Timestamp::default()));
+        let slot = Slots::default().put_tree(CallTree::new(DEFAULT_TENANT, session.clone(), Timestamp::default()));
         let (by, reason, control) = (None, None, Control::Compacted);
         let compacted = ControlEvent { seq: 1, at: Timestamp::default(), session, by, reason, control };
         let pending = slot.advance(|tree| queue.send(engine::advance(tree, compacted.into()), &slot)).expect("whole");
-        assert_eq!(pending.committed().await.map(drop), Err(Lost::Rejected));
+        assert_eq!(pending.wait_for_commit().await.map(drop), Err(ConflictCause::Rejected));
         tokio::task::yield_now().await;
         assert!(slot.is_invalidated());
     }

@@ -18,7 +18,7 @@ use super::{
     pulse::Pulse,
     stock::Pool,
 };
-use crate::error::{Busy, StoreError};
+use crate::error::{OverloadedPart, StoreError};
 use callgate_core::domain::ids::TenantId;
 
 /// Timeout of a free connection, and then of a new one from an unresponsive database.
@@ -56,7 +56,7 @@ struct Shared {
     pulse: Option<Arc<Pulse>>,
     /// Timeout of a free connection, and its error.
     wait: Duration,
-    busy: Busy,
+    busy: OverloadedPart,
     /// True where reads can be bound to their tenants.
     binds: bool,
 }
@@ -91,7 +91,7 @@ impl Readers {
             work,
             pulse,
             wait,
-            busy: Busy::Readers,
+            busy: OverloadedPart::Readers,
             binds: false,
         }))
     }
@@ -107,7 +107,7 @@ impl Readers {
     /// These, but for operators, who wait longer than agents do. To be called before they are used.
     pub(super) fn of_operators(mut self, wait: Duration) -> Self {
         if let Some(own) = Arc::get_mut(&mut self.0) {
-            (own.wait, own.busy) = (wait, Busy::People);
+            (own.wait, own.busy) = (wait, OverloadedPart::People);
         }
         self
     }
@@ -156,13 +156,13 @@ impl Readers {
         }
         if let Err(StoreError::Timeout(_)) = done {
             drop(lent);
-            return Err(self.late(self.0.work, Busy::Statement).await);
+            return Err(self.late(self.0.work, OverloadedPart::Statement).await);
         }
         done
     }
 
     /// An error with the address of the unresponsive database, for operators.
-    pub(super) fn named(&self, error: StoreError) -> StoreError {
+    pub(super) fn name_database(&self, error: StoreError) -> StoreError {
         let place = reached_at(&self.0.options);
         match error {
             StoreError::Unreachable(why) if !why.starts_with(&place) => {
@@ -195,11 +195,11 @@ impl Readers {
     }
 
     /// Error of a timed-out read: overload of this replica, or an unavailable database.
-    async fn late(&self, limit: Duration, busy: Busy) -> StoreError {
+    async fn late(&self, limit: Duration, busy: OverloadedPart) -> StoreError {
         if self.is_answered().await { StoreError::Overloaded(busy) } else { StoreError::timeout(limit) }
     }
 
-    async fn acquire(&self, whose: &[TenantId]) -> LoadedRow<Lent> {
+    async fn acquire(&self, whose: &[TenantId]) -> LoadedRow<LentConnection> {
         let limit = self.0.wait;
         let seat = match timeout(limit, Arc::clone(&self.0.seats).acquire_owned()).await {
             Ok(Ok(seat)) => seat,
@@ -207,16 +207,21 @@ impl Readers {
             Err(_) => return Err(StoreError::timeout(limit)),
         };
         // A separate deadline: a caller that waited for a permit must not count untested connections as dead.
-        let (idle, seat) = match self.0.trusted(Instant::now() + limit, whose).await {
+        let (idle, seat) = match self.0.take_responsive(Instant::now() + limit, whose).await {
             Some(idle) => (idle, seat),
-            None => self.connected(seat).await?,
+            None => self.open_connection(seat).await?,
         };
-        Ok(Lent { idle: Some(idle), end: ConnectionReturn::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
+        Ok(LentConnection {
+            idle: Some(idle),
+            end: ConnectionReturn::Abandoned,
+            shared: Arc::clone(&self.0),
+            seat: Some(seat),
+        })
     }
 
     /// A new connection. A busy machine is slow to connect; the wait continues while the database responds on another
     /// connection.
-    async fn connected(&self, seat: OwnedSemaphorePermit) -> LoadedRow<(Idle, OwnedSemaphorePermit)> {
+    async fn open_connection(&self, seat: OwnedSemaphorePermit) -> LoadedRow<(Idle, OwnedSemaphorePermit)> {
         let limit = self.0.wait;
         let mut connecting = pin!(self.connect(seat));
         match timeout(limit, &mut connecting).await {
@@ -280,7 +285,7 @@ impl Idle {
 
 impl Shared {
     /// An idle connection, preferably of the same tenants.
-    fn used(&self, whose: &[TenantId]) -> Option<Idle> {
+    fn take_idle(&self, whose: &[TenantId]) -> Option<Idle> {
         let mut idle = self.idle.lock();
         match idle.iter().rposition(|idle| idle.is_for(whose)) {
             Some(place) => Some(idle.remove(place)),
@@ -289,9 +294,9 @@ impl Shared {
     }
 
     /// An idle connection that still responds.
-    async fn trusted(&self, by: Instant, whose: &[TenantId]) -> Option<Idle> {
+    async fn take_responsive(&self, by: Instant, whose: &[TenantId]) -> Option<Idle> {
         loop {
-            let mut idle = self.used(whose)?;
+            let mut idle = self.take_idle(whose)?;
             if idle.used.elapsed() < TRUSTED {
                 return Some(idle);
             }
@@ -320,20 +325,20 @@ enum ConnectionReturn {
 
 /// A lent connection.
 #[derive(Debug)]
-struct Lent {
+struct LentConnection {
     idle: Option<Idle>,
     end: ConnectionReturn,
     shared: Arc<Shared>,
     seat: Option<OwnedSemaphorePermit>,
 }
 
-impl Lent {
+impl LentConnection {
     fn idle_mut(&mut self) -> &mut Idle {
         self.idle.as_mut().unwrap_or_else(|| unreachable!("only its end takes it away"))
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentConnection {
     fn drop(&mut self) {
         let (Some(mut idle), seat) = (self.idle.take(), self.seat.take()) else { return };
         match self.end {

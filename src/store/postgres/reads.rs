@@ -3,12 +3,12 @@
 use sqlx::postgres::PgConnectOptions;
 
 use super::{
+    batch_reader::{BatchReader, GATHERED_MAX, TREES_MAX},
     catch_up::{self, KnownTree, TreeUpdate},
     counters::{self, Counter},
-    gathered::{BatchReader, GATHERED_MAX, TREES_MAX},
     load::{self, ShardSplit, TreeQuery},
-    look_up::{self, SessionTree, Sought, TreeHead},
     owners,
+    point_queries::{self, SessionKey, SessionTree, TreeHead},
     read::Readers,
 };
 use callgate_core::domain::{
@@ -37,8 +37,8 @@ pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) 
 
 /// Queues of each kind.
 #[derive(Debug)]
-pub(super) struct Gathers {
-    pub(super) sessions: BatchReader<Sought, Option<SessionTree>>,
+pub(super) struct GatheredReads {
+    pub(super) sessions: BatchReader<SessionKey, Option<SessionTree>>,
     pub(super) trees: BatchReader<TreeQuery, Option<CallTree>>,
     pub(super) since: BatchReader<KnownTree, Option<TreeUpdate>>,
     pub(super) heads: BatchReader<(TenantId, SessionId), Option<TreeHead>>,
@@ -47,11 +47,11 @@ pub(super) struct Gathers {
     pub(super) owners: BatchReader<owners::OwnerClaim, Option<String>>,
 }
 
-impl Gathers {
+impl GatheredReads {
     pub(super) fn new(readers: &Readers, cut: ShardSplit) -> Self {
         Self {
             sessions: BatchReader::new(readers, GATHERED_MAX, cut, |conn, sought, cut| {
-                Box::pin(look_up::find(conn, sought, cut))
+                Box::pin(point_queries::find(conn, sought, cut))
             }),
             trees: BatchReader::new(readers, TREES_MAX, cut, |conn, wanted, cut| {
                 Box::pin(load::trees(conn, wanted, cut))
@@ -60,16 +60,16 @@ impl Gathers {
                 Box::pin(catch_up::since(conn, known, cut))
             }),
             heads: BatchReader::new(readers, GATHERED_MAX, cut, |conn, trees, cut| {
-                Box::pin(look_up::heads(conn, trees, cut))
+                Box::pin(point_queries::heads(conn, trees, cut))
             }),
             ledger: BatchReader::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
-                Box::pin(look_up::ledger(conn, keys, cut))
+                Box::pin(point_queries::ledger(conn, keys, cut))
             }),
             counters: BatchReader::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
                 Box::pin(async move { Ok(counters::read(conn, keys, cut).await?.into_iter().map(Ok).collect()) })
             }),
             owners: BatchReader::new(readers, GATHERED_MAX, cut, |conn, asked, cut| {
-                Box::pin(owners::own(conn, asked, cut))
+                Box::pin(owners::claim_owners(conn, asked, cut))
             }),
         }
     }

@@ -10,7 +10,7 @@ use super::{
     decode::LoadedRow,
     profiles::{add_to, facts},
 };
-use crate::error::{Busy, StoreError};
+use crate::error::{OverloadedPart, StoreError};
 
 /// Expiry of the lease, in seconds: longer than a day's step may take.
 const LEASE_S: i32 = 120;
@@ -48,7 +48,7 @@ fn add_day(is_distributed: bool) -> String {
 pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> LoadedRow<u64> {
     let holder = format!("rebuild {}", uuid::Uuid::now_v7());
     if !hold(conn, &holder).await? {
-        return Err(StoreError::Overloaded(Busy::Rebuild));
+        return Err(StoreError::Overloaded(OverloadedPart::Rebuild));
     }
     let rebuilt = aside(conn, &holder, &ADD_DAY[usize::from(is_distributed)]).await;
     // Without it counting resumes when the lease expires.
@@ -78,7 +78,7 @@ async fn aside(conn: &mut PgConnection, holder: &str, add_day: &str) -> LoadedRo
         let added: i64 = sqlx::query_scalar(AssertSqlSafe(add_day)).bind(day).fetch_one(&mut *conn).await?;
         trials += u64::try_from(added).unwrap_or(0);
         if !hold(conn, holder).await? {
-            return Err(StoreError::Overloaded(Busy::Rebuild));
+            return Err(StoreError::Overloaded(OverloadedPart::Rebuild));
         }
     }
     exchange(conn, holder).await?;
@@ -89,7 +89,7 @@ async fn exchange(conn: &mut PgConnection, holder: &str) -> LoadedRow<()> {
     let mut tx = conn.begin().await?;
     // Counting locks this row first, so the exchange is strictly before or after it.
     if !hold(&mut tx, holder).await? {
-        return Err(StoreError::Overloaded(Busy::Rebuild));
+        return Err(StoreError::Overloaded(OverloadedPart::Rebuild));
     }
     let forget = |table: &str, since: &str| {
         format!("delete from {table} r using tenant n where n.tenant_id = r.tenant_id and r.{since} >= {SINCE}")

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use self::rows::Resealer;
 use super::{
     Store,
-    columns::{ColumnKind, sealed},
+    columns::{ColumnKind, encryptable_columns},
     controls::ControlRow,
     decode::{LoadedRow, corrupt},
     forget::shards,
     prune::{PART, PrunePace},
     row::{CallRow, OutcomeRow},
     sealed::Opener,
-    words::GONE,
+    text_retention::GONE,
 };
 use crate::{
     error::StoreError,
@@ -97,7 +97,7 @@ fn key_of(head: &str) -> String {
 impl SealedTable {
     /// The key names of a row `t`, as rows `h`.
     fn keys(&self) -> String {
-        let texts = sealed(self.list).filter(|(_, sql)| *sql == "text");
+        let texts = encryptable_columns(self.list).filter(|(_, sql)| *sql == "text");
         let heads: Vec<String> = texts.map(|(column, _)| format!("left(t.{column}, {HEAD_BYTES})")).collect();
         format!(
             "lateral (select distinct {} as key
@@ -117,7 +117,7 @@ impl SealedTable {
     fn page(&self) -> String {
         let (name, key) = (self.name, self.key_columns());
         let after = self.key.iter().map(|(column, sql, _)| format!("($3::text::jsonb ->> '{column}')::{sql}"));
-        let columns = sealed(self.list).map(|(column, _)| format!("t.{column}"));
+        let columns = encryptable_columns(self.list).map(|(column, _)| format!("t.{column}"));
         format!(
             "select to_jsonb(q)::text from (
                select {key}, {} from {name} t
@@ -133,8 +133,9 @@ impl SealedTable {
     /// `$1` shard, `$2` tenant, `$3` rows as from [`SealedTable::page`].
     fn update(&self) -> String {
         let key: Vec<(&str, &str)> = self.key.iter().map(|(column, sql, _)| (*column, *sql)).collect();
-        let typed = key.iter().copied().chain(sealed(self.list)).map(|(column, sql)| format!("{column} {sql}"));
-        let set = sealed(self.list).map(|(column, _)| format!("{column} = x.{column}"));
+        let typed =
+            key.iter().copied().chain(encryptable_columns(self.list)).map(|(column, sql)| format!("{column} {sql}"));
+        let set = encryptable_columns(self.list).map(|(column, _)| format!("{column} = x.{column}"));
         let same = key.iter().map(|(column, _)| format!("t.{column} = x.{column}"));
         format!(
             "update {} t set {} from jsonb_to_recordset($3::text::jsonb) as x({})
@@ -235,7 +236,7 @@ impl Store {
                 let Some((last, done)) = self.slow.read_of(&[of.tenant], work).await? else { break };
                 (after, sealed) = (last, sealed + done);
                 rows = if began.elapsed() > PART { (rows / 2).max(1) } else { (rows * 2).min(ROWS_MAX) };
-                PrunePace::of(self).rest(began).await;
+                PrunePace::of(self).rest_after(began).await;
             }
         }
         Ok(sealed)
@@ -249,7 +250,7 @@ impl Store {
     pub async fn reseal_audit(&self, of: &Reseal, after: u64) -> Result<Option<(u64, u64)>, StoreError> {
         let began = Instant::now();
         let done = self.slow.read_of(&[of.tenant], async |conn| audit_page(conn, of, after).await).await?;
-        PrunePace::of(self).rest(began).await;
+        PrunePace::of(self).rest_after(began).await;
         Ok(done)
     }
 }
@@ -298,9 +299,15 @@ async fn audit_page(conn: &mut PgConnection, of: &Reseal, after: u64) -> LoadedR
              and {} <> $3 order by t.number limit {ROWS_MAX} for update) q",
         key_of("coalesce(t.resealed, t.words[6])")
     );
-    let found = sqlx::query(AssertSqlSafe(page)).bind(of.tenant.0).bind(super::row::big(after));
-    let found = found.bind(of.keys.newest()).fetch_all(&mut *tx).await?;
-    let found: Vec<Map<String, Value>> = found.iter().map(object).collect::<LoadedRow<_>>()?;
+    let found: Vec<Map<String, Value>> = sqlx::query(AssertSqlSafe(page))
+        .bind(of.tenant.0)
+        .bind(super::row::big(after))
+        .bind(of.keys.newest())
+        .fetch_all(&mut *tx)
+        .await?
+        .iter()
+        .map(object)
+        .collect::<LoadedRow<_>>()?;
     let number = |row: &Map<String, Value>| row.get("number").and_then(Value::as_u64).unwrap_or_default();
     let Some(last) = found.last().map(number) else { return Ok(None) };
     let mut resealer = Resealer::new(&of.opener, &of.keys)?;

@@ -54,7 +54,7 @@ pub async fn retain(
     let (mut conn, _) = connect::first(options).await?;
     let is_distributed = distribute::is_distributed(&mut conn).await?;
     let now = maintain::now(&mut conn).await?;
-    let clocks = clocks::look(&mut conn, now, server).await?;
+    let clocks = clocks::check_clocks(&mut conn, now, server).await?;
     Ok(match clocks.of_retention() {
         Some(by) => (clocks, drop_months(&mut conn, days, by, is_distributed).await?),
         None => (clocks, RetentionResult::default()),
@@ -142,9 +142,11 @@ async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, Store
                 "update {table} set epoch = $5::date
                  where shard = $1 and tenant_id = $2 and epoch = $4::date and {of_tree}"
             );
-            let moved = sqlx::query(AssertSqlSafe(sql)).bind(tree.try_get::<i16, _>("shard")?);
-            let moved = moved.bind(tree.try_get::<i64, _>("tenant_id")?);
-            let moved = moved.bind(tree.try_get::<String, _>("root_id")?).bind(tree.try_get::<String, _>("epoch")?);
+            let moved = sqlx::query(AssertSqlSafe(sql))
+                .bind(tree.try_get::<i16, _>("shard")?)
+                .bind(tree.try_get::<i64, _>("tenant_id")?)
+                .bind(tree.try_get::<String, _>("root_id")?)
+                .bind(tree.try_get::<String, _>("epoch")?);
             moved.bind(tree.try_get::<String, _>("today")?).execute(&mut *tx).await?;
         }
         tx.commit().await?;

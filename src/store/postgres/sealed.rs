@@ -44,7 +44,7 @@ pub(super) const EDITED: &str = "session_event.edited";
 pub(super) const AUDITED: &str = "audit.why";
 
 /// Condition on the maximum length of a value, encrypted or plain.
-pub(super) fn within(column: &str, bytes: usize) -> String {
+pub(super) fn length_condition(column: &str, bytes: usize) -> String {
     let sealed = crate::sealing::sealed_length(bytes);
     format!(
         "(octet_length({column}) <= {bytes} or octet_length({column}) <= {sealed} and {column} like '{}%')",
@@ -101,7 +101,7 @@ impl Opener {
     }
 
     /// [`Self::text`] of an optional value.
-    pub(super) fn maybe(
+    pub(super) fn optional_text(
         &self,
         what: &str,
         session: &str,
@@ -120,8 +120,8 @@ impl Opener {
         resealed: Option<String>,
     ) -> LoadedRow<Option<String>> {
         match resealed {
-            Some(_) => self.maybe(AUDITED, session, number, resealed),
-            None => self.maybe(REASON, session, WHY, written),
+            Some(_) => self.optional_text(AUDITED, session, number, resealed),
+            None => self.optional_text(REASON, session, WHY, written),
         }
     }
 
@@ -148,12 +148,12 @@ impl Opener {
     }
 
     /// A loaded report.
-    pub(super) fn settled(&self, mut settled: SettledEvent) -> LoadedRow<SettledEvent> {
+    pub(super) fn open_report(&self, mut settled: SettledEvent) -> LoadedRow<SettledEvent> {
         if matches!(self.access, TenantStorage::Plain) {
             return Ok(settled);
         }
         let (session, seq) = (settled.session.clone(), settled.seq);
-        let open = |what: &str, text: Option<String>| self.maybe(what, session.as_str(), seq, text);
+        let open = |what: &str, text: Option<String>| self.optional_text(what, session.as_str(), seq, text);
         settled.error_signature = open(SIGNATURE, settled.error_signature.take())?;
         settled.progress_note = open(NOTE, settled.progress_note.take())?;
         settled.result = open(RESULT, settled.result.take())?;
@@ -213,7 +213,10 @@ pub(super) fn finding_at(at: usize) -> String {
 
 /// Marks with encrypted texts in place of the plain ones.
 pub(super) fn with_sealed(marks: &ResultMarkers, sealed: String) -> ResultMarkers {
-    ResultMarkers { named: PackedNames::stored(sealed), ..ResultMarkers::without_parts(0, marks.says, marks.failed) }
+    ResultMarkers {
+        named: PackedNames::from_stored(sealed),
+        ..ResultMarkers::without_parts(0, marks.says, marks.failed)
+    }
 }
 
 /// A change in its stored form; none if encryption fails, so that it must not be stored.
@@ -222,11 +225,11 @@ pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
     let mut row = SealedRow { sealer: Sealer::new(keys)?, tenant: append.tenant };
     for event in &mut sealed.change.events {
         match event {
-            Event::Judged(judged) => row.judged(judged)?,
-            Event::Settled(settled) => row.settled(settled)?,
+            Event::Judged(judged) => row.seal_judgment(judged)?,
+            Event::Settled(settled) => row.seal_report(settled)?,
             Event::Controlled(controlled) => {
                 let (session, seq) = (controlled.session.clone(), controlled.seq);
-                row.maybe(REASON, session.as_str(), WHY, &mut controlled.reason)?;
+                row.seal_optional(REASON, session.as_str(), WHY, &mut controlled.reason)?;
                 if let Control::Answered { clears: Some(clears), .. } = &mut controlled.control {
                     row.resource(CLEARED, session.as_str(), seq, &mut clears.resource)?;
                 }
@@ -250,7 +253,7 @@ impl SealedRow<'_> {
         self.sealer.seal(text, &ValueLocation { tenant: self.tenant, session, seq, what })
     }
 
-    fn maybe(&mut self, what: &str, session: &str, seq: u64, text: &mut Option<String>) -> Option<()> {
+    fn seal_optional(&mut self, what: &str, session: &str, seq: u64, text: &mut Option<String>) -> Option<()> {
         if let Some(text) = text {
             *text = self.text(what, session, seq, text)?;
         }
@@ -264,14 +267,14 @@ impl SealedRow<'_> {
         Some(())
     }
 
-    fn judged(&mut self, judged: &mut JudgmentEvent) -> Option<()> {
+    fn seal_judgment(&mut self, judged: &mut JudgmentEvent) -> Option<()> {
         let (session, seq) = (judged.session.clone(), judged.seq);
         let session = session.as_str();
         if let Some(arguments) = &mut judged.arguments {
             *arguments = self.text(ARGUMENTS, session, seq, arguments)?.into();
         }
         self.resource(RESOURCE, session, seq, &mut judged.effect.resource)?;
-        self.maybe(JUSTIFICATION, session, seq, &mut judged.justification)?;
+        self.seal_optional(JUSTIFICATION, session, seq, &mut judged.justification)?;
         let mut findings = judged.findings.to_vec();
         for (at, finding) in findings.iter_mut().enumerate() {
             let words = words_of(finding)?;
@@ -281,19 +284,19 @@ impl SealedRow<'_> {
         Some(())
     }
 
-    fn settled(&mut self, settled: &mut SettledEvent) -> Option<()> {
+    fn seal_report(&mut self, settled: &mut SettledEvent) -> Option<()> {
         let (session, seq) = (settled.session.clone(), settled.seq);
         let session = session.as_str();
-        self.maybe(SIGNATURE, session, seq, &mut settled.error_signature)?;
-        self.maybe(NOTE, session, seq, &mut settled.progress_note)?;
-        self.maybe(RESULT, session, seq, &mut settled.result)?;
-        self.maybe(ERROR, session, seq, &mut settled.error_message)?;
+        self.seal_optional(SIGNATURE, session, seq, &mut settled.error_signature)?;
+        self.seal_optional(NOTE, session, seq, &mut settled.progress_note)?;
+        self.seal_optional(RESULT, session, seq, &mut settled.result)?;
+        self.seal_optional(ERROR, session, seq, &mut settled.error_message)?;
         if let Some(line) = &mut settled.error_line {
             *line = self.text(ERROR_LINE, session, seq, line)?.into();
         }
         if let Some(gist) = &mut settled.gist {
             gist.says = self.text(GIST, session, seq, &gist.says)?;
-            self.maybe(MADE, session, seq, &mut gist.made)?;
+            self.seal_optional(MADE, session, seq, &mut gist.made)?;
         }
         if let Some(marks) = &settled.marks {
             // Hashes of few words can be guessed.

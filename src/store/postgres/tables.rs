@@ -205,7 +205,7 @@ mod tests {
     use super::{super::migrations, *};
 
     /// The columns of each table, as created by its migration.
-    fn made() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    fn read_created_columns() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         let texts = migrations::MIGRATIONS.iter().map(|migration| migration.sql.as_str());
         let made = texts.filter_map(|text| text.split_once("create table ")?.1.split_once("\n)"));
         let made = made.filter_map(|(made, _)| made.split_once(" (\n"));
@@ -216,7 +216,7 @@ mod tests {
     /// An undeclared table would stay on the coordinator, and escape erasure.
     #[test]
     fn every_table_is_declared_as_its_columns_are() {
-        let made = made();
+        let made = read_created_columns();
         let declared: BTreeSet<&str> = TABLES.iter().map(|table| table.name).collect();
         assert_eq!(made.keys().copied().collect::<BTreeSet<_>>(), declared);
         for Table { name, owner, shard, ends, epoch, .. } in &TABLES {

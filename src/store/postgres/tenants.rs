@@ -30,7 +30,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn tenants(&self) -> Result<Vec<(Tenant, Option<Revision>)>, StoreError> {
-        self.readers.read(async |conn| all(conn).await).await
+        self.readers.read(async |conn| read_tenants(conn).await).await
     }
 
     /// Creates a tenant; none if the name is or was used.
@@ -57,15 +57,15 @@ impl Store {
             TenantState::Suspended => AuditOperation::TenantSuspended,
             TenantState::Deleted => AuditOperation::TenantDeleted,
         };
-        let update = format!(
+        let sql = format!(
             "update tenant t set state = $2, state_by = $3, state_reason = $4,
                state_at = case when t.state = $2 then t.state_at else to_timestamp($5 / 1000.0) end
              where name = $1 and state <> 'deleted' returning {ROW}"
         );
-        let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name).bind(state.as_str()).bind(&by.name);
+        let update = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(name).bind(state.as_str()).bind(&by.name);
         let update = update.bind(reason).bind(self.now().as_millis());
         let event = AuditEvent::new(kind, by.clone(), name).because(reason);
-        self.readers.read(async |conn| changed(conn, update, &event).await).await
+        self.readers.read(async |conn| change_tenant(conn, update, &event).await).await
     }
 
     /// Enables encryption of a tenant, unless enabled; returns the identifier of its hashing key. None if the tenant
@@ -86,7 +86,7 @@ impl Store {
             let wrote = sqlx::query_scalar("select exists (select 1 from ledger where tenant_id = $1)");
             let wrote: bool = wrote.bind(tenant.id.0).fetch_one(&mut *conn).await?;
             let adopt = adopt.bind(anew || !wrote);
-            if let Some(adopted) = changed(&mut *conn, adopt, &event).await? {
+            if let Some(adopted) = change_tenant(&mut *conn, adopt, &event).await? {
                 return Ok(adopted.mark);
             }
             let sql = format!("select {ROW} from tenant t where t.tenant_id = $1");
@@ -110,9 +110,9 @@ impl Store {
             "update tenant t set calls_per_second = $2, sessions = $3, stored_bytes = $4, approvals_open = $5
              where name = $1 and state <> 'deleted' returning {ROW}"
         );
-        let update = bound(sqlx::query(sqlx::AssertSqlSafe(update)).bind(name), quotas);
+        let update = bind_quotas(sqlx::query(sqlx::AssertSqlSafe(update)).bind(name), quotas);
         let event = AuditEvent::new(AuditOperation::TenantChanged, by.clone(), format!("{name}: {}", limits(quotas)));
-        self.readers.read(async |conn| changed(conn, update, &event).await).await
+        self.readers.read(async |conn| change_tenant(conn, update, &event).await).await
     }
 }
 
@@ -130,7 +130,8 @@ impl Store {
         let days = [terms.words, terms.calls, terms.months].map(|days| days.and_then(|days| i32::try_from(days).ok()));
         let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name);
         let update = days.into_iter().fold(update, |update, days| update.bind(days));
-        let event = AuditEvent::new(AuditOperation::RetentionChanged, by.clone(), format!("{name}: {}", kept(terms)));
+        let event =
+            AuditEvent::new(AuditOperation::RetentionChanged, by.clone(), format!("{name}: {}", describe_terms(terms)));
         self.readers
             .read(async |conn| {
                 let mut tx = conn.begin().await?;
@@ -147,7 +148,7 @@ impl Store {
     }
 }
 
-fn kept(terms: &Terms) -> String {
+fn describe_terms(terms: &Terms) -> String {
     let Terms { words, calls, months } = *terms;
     let told = [("texts", words), ("calls", calls), ("months", months)].map(|(what, days)| {
         format!("{what} {}", days.map_or_else(|| "for ever".to_owned(), |days| format!("{days} days")))
@@ -157,13 +158,13 @@ fn kept(terms: &Terms) -> String {
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-fn bound<'q>(query: Query<'q>, quotas: &Quotas) -> Query<'q> {
+fn bind_quotas<'q>(query: Query<'q>, quotas: &Quotas) -> Query<'q> {
     let limits = [quotas.calls_per_second, quotas.sessions, quotas.stored_bytes, quotas.approvals_open];
     limits.into_iter().fold(query, |query, limit| query.bind(limit.map(big)))
 }
 
 /// One statement per second for all tenants, with the newest activation of each.
-async fn all(conn: &mut PgConnection) -> LoadedRow<Vec<(Tenant, Option<Revision>)>> {
+async fn read_tenants(conn: &mut PgConnection) -> LoadedRow<Vec<(Tenant, Option<Revision>)>> {
     let sql = format!(
         "select {ROW}, {} from tenant t left join lateral (
            select a.* from policy_activation a where a.tenant_id = t.tenant_id order by a.revision desc limit 1
@@ -178,7 +179,7 @@ async fn all(conn: &mut PgConnection) -> LoadedRow<Vec<(Tenant, Option<Revision>
 }
 
 /// A change with its entry in the audit log of the deployment's own tenant, because operators make it.
-async fn changed(conn: &mut PgConnection, change: Query<'_>, event: &AuditEvent) -> LoadedRow<Option<Tenant>> {
+async fn change_tenant(conn: &mut PgConnection, change: Query<'_>, event: &AuditEvent) -> LoadedRow<Option<Tenant>> {
     let mut tx = conn.begin().await?;
     let Some(row) = change.fetch_optional(&mut *tx).await? else { return Ok(None) };
     let changed = tenant(&row)?;
@@ -215,9 +216,9 @@ async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor
             return Ok(None);
         }
         let insert = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(row.try_get::<i64, _>("next")?);
-        let insert = bound(insert.bind(name).bind(&by.name), quotas);
+        let insert = bind_quotas(insert.bind(name).bind(&by.name), quotas);
         let event = AuditEvent::new(AuditOperation::TenantCreated, by.clone(), format!("{name}: {}", limits(quotas)));
-        if let Some(made) = changed(&mut *conn, insert, &event).await? {
+        if let Some(made) = change_tenant(&mut *conn, insert, &event).await? {
             return Ok(Some(made));
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{
-    columns::sealed,
+    columns::encryptable_columns,
     decode::LoadedRow,
     row::{CallRow, OutcomeRow},
     sealed::{AUDITED, CLEARED, EDITED, REASON, WHY},
@@ -12,17 +12,16 @@ use super::{
 const EVENT: [(&str, &str); 1] = [("reason", REASON)];
 
 /// Calls `f` with each text of the row, its kind and its event; `seq` is the row's. Findings and marks are excluded.
-pub(super) fn each(
+pub(super) fn visit_texts(
     kind: &str,
     row: &mut Map<String, Value>,
     seq: u64,
     f: &mut impl FnMut(&str, u64, &mut String) -> LoadedRow<()>,
 ) -> LoadedRow<()> {
     match kind {
-        "call" => {
-            sealed(CallRow::LIST).try_for_each(|(column, _)| texts(row, &[(column, &format!("call.{column}"))], seq, f))
-        }
-        "outcome" => sealed(OutcomeRow::LIST)
+        "call" => encryptable_columns(CallRow::LIST)
+            .try_for_each(|(column, _)| texts(row, &[(column, &format!("call.{column}"))], seq, f)),
+        "outcome" => encryptable_columns(OutcomeRow::LIST)
             .try_for_each(|(column, _)| texts(row, &[(column, &format!("outcome.{column}"))], seq, f)),
         "event" => {
             texts(row, &EVENT, WHY, f)?;

@@ -55,7 +55,7 @@ impl Store {
         replaced: Option<(&str, Timestamp)>,
         by: &Actor,
     ) -> Result<(), StoreError> {
-        self.readers.read(async |conn| put(conn, token, replaced, by).await).await
+        self.readers.read(async |conn| insert_token(conn, token, replaced, by).await).await
     }
 
     /// Revokes a token of a tenant; returns it, none if unknown.
@@ -75,7 +75,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn tenants_named(&self, names: &[String]) -> Result<BTreeMap<String, TenantId>, StoreError> {
+    pub async fn find_tenants(&self, names: &[String]) -> Result<BTreeMap<String, TenantId>, StoreError> {
         let select = sqlx::query("select name, tenant_id from tenant where name = any($1)").bind(names);
         let read = |row: &PgRow| Ok((row.try_get("name")?, TenantId(row.try_get("tenant_id")?)));
         self.readers.read(async |conn| select.fetch_all(conn).await?.iter().map(read).collect()).await
@@ -85,7 +85,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
-    pub async fn tokens_used(&self, ids: &[String]) -> Result<(), StoreError> {
+    pub async fn touch_tokens(&self, ids: &[String]) -> Result<(), StoreError> {
         let update = sqlx::query("update token set used_at = now() where token_id = any($1)").bind(ids);
         self.readers.read(async |conn| Ok(update.execute(conn).await.map(drop)?)).await
     }
@@ -105,7 +105,7 @@ async fn by_id(conn: &mut PgConnection, ids: &[String]) -> LoadedRow<(Vec<Stored
     Ok((rows.iter().map(read).collect::<LoadedRow<_>>()?, any))
 }
 
-async fn put(
+async fn insert_token(
     conn: &mut PgConnection,
     token: &StoredToken,
     replaced: Option<(&str, Timestamp)>,
@@ -118,10 +118,17 @@ async fn put(
         "insert into token
            (token_id, tenant_id, name, digest, roles, groups, agents, any_session, created_by, expires_at)
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9, to_timestamp($10::bigint / 1000.0))",
-    );
-    let insert = insert.bind(&token.id).bind(token.tenant.0).bind(name).bind(token.digest.as_slice()).bind(roles);
-    let insert = insert.bind(groups).bind(agents.as_ref().map(Pattern::as_str)).bind(any_session);
-    let insert = insert.bind(&token.created_by).bind(token.expires_at.map(Timestamp::as_millis));
+    )
+    .bind(&token.id)
+    .bind(token.tenant.0)
+    .bind(name)
+    .bind(token.digest.as_slice())
+    .bind(roles)
+    .bind(groups)
+    .bind(agents.as_ref().map(Pattern::as_str))
+    .bind(any_session)
+    .bind(&token.created_by)
+    .bind(token.expires_at.map(Timestamp::as_millis));
     let mut tx = conn.begin().await?;
     insert.execute(&mut *tx).await?;
     let mut kind = AuditOperation::TokenCreated;

@@ -11,18 +11,18 @@ use super::{SCHEMA, writer::QueuedChange};
 pub trait BatchSpans: Send + Sync + fmt::Debug {
     /// Starts the span of a batch of `changes` changes, linked to these spans. It ends with the batch, or its last
     /// holder.
-    fn begun(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span;
+    fn begin_batch(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span;
 
     /// Records a failure: `why` is of a closed set, `code` the SQLSTATE, if any.
-    fn failed(&self, batch: &Span, why: &'static str, code: Option<&str>);
+    fn record_failure(&self, batch: &Span, why: &'static str, code: Option<&str>);
 }
 
 impl BatchSpans for () {
-    fn begun(&self, _: &mut dyn Iterator<Item = &Span>, _: usize) -> Span {
+    fn begin_batch(&self, _: &mut dyn Iterator<Item = &Span>, _: usize) -> Span {
         Span::none()
     }
 
-    fn failed(&self, _: &Span, _: &'static str, _: Option<&str>) {}
+    fn record_failure(&self, _: &Span, _: &'static str, _: Option<&str>) {}
 }
 
 /// Database and schema, as named in telemetry.
@@ -32,9 +32,9 @@ pub fn namespace(options: &PgConnectOptions) -> String {
 }
 
 /// The span of a batch, one chain per tree.
-pub(super) fn begun(traced: &dyn BatchSpans, chains: &[Vec<QueuedChange>]) -> Span {
+pub(super) fn begin_span(traced: &dyn BatchSpans, chains: &[Vec<QueuedChange>]) -> Span {
     let mut calls = chains.iter().flatten().map(|job| &job.span).filter(|span| !span.is_disabled());
-    traced.begun(&mut calls, chains.iter().map(Vec::len).sum())
+    traced.begin_batch(&mut calls, chains.iter().map(Vec::len).sum())
 }
 
 /// The SQLSTATE of a database error.

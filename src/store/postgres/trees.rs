@@ -52,7 +52,7 @@ impl StoredTree {
 
 /// Result of a deletion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Gone {
+pub(super) struct DeletedCounts {
     pub(super) trees: u64,
     /// Number of judgments and reports.
     pub(super) rows: u64,
@@ -113,7 +113,7 @@ pub(super) async fn delete_silent(
     heads: &[(&StoredTree, Timestamp)],
     now: Timestamp,
     with_calls: bool,
-) -> LoadedRow<Gone> {
+) -> LoadedRow<DeletedCounts> {
     let mut tx = sqlx::Connection::begin(conn).await?;
     let delete = format!(
         "delete from call_tree t using unnest($1::int2[], $2::int8[], $3::text[], $4::int8[])
@@ -139,7 +139,7 @@ pub(super) async fn delete_silent(
     let gone: Vec<DeletedTree> = gone.iter().map(tree).collect::<LoadedRow<_>>()?;
     let rows = delete_below(&mut tx, &gone, with_calls).await?;
     tx.commit().await?;
-    Ok(Gone { trees: gone.len() as u64, rows })
+    Ok(DeletedCounts { trees: gone.len() as u64, rows })
 }
 
 /// A tree with a deleted row: shard, tenant, root, epoch in days since the Unix epoch.

@@ -22,7 +22,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; the previous counts stay.
-    pub async fn count_used(&self, tenant: TenantId) -> Result<(), StoreError> {
+    pub async fn count_usage(&self, tenant: TenantId) -> Result<(), StoreError> {
         self.slow.read(async |conn| count(conn, tenant).await).await
     }
 

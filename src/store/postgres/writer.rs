@@ -20,12 +20,12 @@ use super::{
     append::{AppendBatch, BatchResult, WriterConnection},
     audit,
     commits::{Commit, Commits},
-    connect::{Connector, jittered},
+    connect::{Connector, jitter_pause},
     problem::{AttemptProblem, BatchFailure},
     time::DbTime,
     traced::{self, BatchSpans},
 };
-use crate::{cache::Slot, error::Lost};
+use crate::{cache::Slot, error::ConflictCause};
 use callgate_core::domain::{
     event::Append,
     fingerprint::LedgerKey,
@@ -67,22 +67,22 @@ pub(crate) struct QueuedChange {
     pub(crate) slot: Arc<Slot>,
     /// Of whoever wants it.
     pub(super) span: Span,
-    pub(super) reply: oneshot::Sender<Result<CommittedChange, Lost>>,
+    pub(super) reply: oneshot::Sender<Result<CommittedChange, ConflictCause>>,
     /// Time of queueing.
     pub(super) since: Instant,
 }
 
 impl QueuedChange {
-    fn stored(&self) -> &Append {
+    fn append_functions(&self) -> &Append {
         self.sealed.as_deref().unwrap_or(&self.append)
     }
 
     /// Tells the slot, then whoever waits. The slot is told here and not by the waiter, who may have gone away: its
     /// change stands all the same, and others wait for it.
-    pub(crate) fn answer(self, outcome: Result<CommittedChange, Lost>) {
+    pub(crate) fn answer(self, outcome: Result<CommittedChange, ConflictCause>) {
         match (&outcome, self.append.change.events.last()) {
             (Ok(_), Some(last)) => {
-                self.slot.committed(&self.append.change.events, last.seq());
+                self.slot.record_commit(&self.append.change.events, last.seq());
                 audit::log_events(self.append.tenant, &self.append.change.events);
             }
             _ => self.slot.invalidate(),
@@ -177,10 +177,10 @@ impl Writer {
     /// Writes a batch, with retries, by one deadline.
     async fn write(&self, seat: &mut BusyConnection, chains: Vec<Vec<QueuedChange>>, deadline: Instant) {
         let started = Instant::now();
-        let span = traced::begun(&*self.traced, &chains);
+        let span = traced::begin_span(&*self.traced, &chains);
         let appended = self.append(seat, &chains, deadline).await;
         if let Err(failure) = &appended {
-            self.traced.failed(&span, failure.as_str(), seat.code.as_deref());
+            self.traced.record_failure(&span, failure.as_str(), seat.code.as_deref());
         }
         match appended {
             Ok(lost) => {
@@ -188,7 +188,7 @@ impl Writer {
                 let waited = jobs().map(|job| started.saturating_duration_since(job.since)).max();
                 let (changes, waited) = (jobs().count(), waited.unwrap_or_default());
                 (self.on_commit)(Commit { changes, took: started.elapsed(), waited });
-                self.commits.succeeded();
+                self.commits.record_success();
                 for (chain, lost) in chains.into_iter().zip(lost) {
                     answer(chain, lost, &span);
                 }
@@ -204,16 +204,16 @@ impl Writer {
                     &failure;
                 // A value error is no fault of the database.
                 if matches!(failure, BatchFailure::Permanent(_)) {
-                    self.commits.failed();
+                    self.commits.record_failure();
                 }
                 tracing::error!(%error, "a change cannot be stored");
-                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Rejected), &span));
+                chains.into_iter().for_each(|chain| answer(chain, Some(ConflictCause::Rejected), &span));
             }
             Err(BatchFailure::Passing(error)) => {
-                self.commits.failed();
+                self.commits.record_failure();
                 let changes = chains.iter().map(Vec::len).sum::<usize>();
                 tracing::warn!(%error, changes, "changes could not be stored: the database did not respond in time");
-                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable), &span));
+                chains.into_iter().for_each(|chain| answer(chain, Some(ConflictCause::Unreachable), &span));
             }
         }
     }
@@ -226,8 +226,8 @@ impl Writer {
         seat: &mut BusyConnection,
         chains: &[Vec<QueuedChange>],
         deadline: Instant,
-    ) -> Result<Vec<Option<Lost>>, BatchFailure> {
-        let mut lost: Vec<Option<Lost>> = vec![None; chains.len()];
+    ) -> Result<Vec<Option<ConflictCause>>, BatchFailure> {
+        let mut lost: Vec<Option<ConflictCause>> = vec![None; chains.len()];
         let mut racing: Vec<usize> = (0..chains.len()).collect();
         seat.fill(self.is_distributed, chains, &racing);
         let (mut pause, mut blameless) = (PAUSE, 0);
@@ -266,7 +266,7 @@ impl Writer {
                 Err(_) => seat.conn = None,
             }
             // Changes that another attempt cannot reach in time fail now.
-            let wait = jittered(pause);
+            let wait = jitter_pause(pause);
             if Instant::now() + wait >= deadline {
                 break;
             }
@@ -313,7 +313,7 @@ impl BusyConnection {
     /// Fills the batch with those chains.
     fn fill(&mut self, is_distributed: bool, chains: &[Vec<QueuedChange>], racing: &[usize]) {
         let shard = racing.first().and_then(|chain| chains[*chain].first()).map(|job| job.append.shard());
-        let appends = |chain: &usize| chains[*chain].iter().map(QueuedChange::stored).collect();
+        let appends = |chain: &usize| chains[*chain].iter().map(QueuedChange::append_functions).collect();
         self.batch.fill(shard.filter(|_| is_distributed), &racing.iter().map(appends).collect::<Vec<Vec<&Append>>>());
     }
 }
@@ -336,7 +336,7 @@ async fn gather(queue: &mut mpsc::Receiver<QueuedChange>, waiting: &mut VecDeque
     }
 }
 
-fn answer(chain: Vec<QueuedChange>, lost: Option<Lost>, batch: &Span) {
+fn answer(chain: Vec<QueuedChange>, lost: Option<ConflictCause>, batch: &Span) {
     for job in chain {
         job.answer(lost.map_or_else(|| Ok(CommittedChange { batch: batch.clone() }), Err));
     }
@@ -351,7 +351,7 @@ fn chains(waiting: &mut VecDeque<QueuedChange>) -> Vec<Vec<QueuedChange>> {
     let mut later = VecDeque::new();
     for job in waiting.drain(..) {
         if job.slot.is_invalidated() {
-            job.answer(Err(Lost::Version));
+            job.answer(Err(ConflictCause::Version));
             continue;
         }
         let tree = (job.append.shard(), job.append.tenant, job.append.root.clone());
@@ -364,7 +364,7 @@ fn chains(waiting: &mut VecDeque<QueuedChange>) -> Vec<Vec<QueuedChange>> {
         let chain = chains.entry(tree).or_default();
         let reached = chain.last().and_then(|last| last.append.change.events.last()).map(|event| event.seq());
         if reached.is_some_and(|reached| reached != job.append.expected) {
-            job.answer(Err(Lost::Version));
+            job.answer(Err(ConflictCause::Version));
             continue;
         }
         keys.extend(job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key)));

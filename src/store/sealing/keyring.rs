@@ -33,7 +33,7 @@ impl Keyring {
 
     /// The keys of a tenant by name.
     #[must_use]
-    pub fn named(&self, tenant: &str) -> Option<Arc<TenantKeys>> {
+    pub fn find_keys(&self, tenant: &str) -> Option<Arc<TenantKeys>> {
         self.named.load().get(tenant).cloned()
     }
 
@@ -45,7 +45,7 @@ impl Keyring {
 
     /// Records the storage of a tenant's values; `mark` identifies its hashing key, if any.
     pub fn know(&self, tenant: TenantId, name: &str, mark: Option<KeyMark>) -> TenantStorage {
-        let keys = self.named(name).filter(|keys| mark.is_some() && keys.hashing().mark() == mark);
+        let keys = self.find_keys(name).filter(|keys| mark.is_some() && keys.hashing().mark() == mark);
         let access = match (mark, keys) {
             (None, _) => TenantStorage::Plain,
             (Some(_), Some(keys)) => TenantStorage::Keys(keys),

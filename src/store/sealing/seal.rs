@@ -61,7 +61,7 @@ impl SealingKey {
     /// Hashing under this key.
     #[must_use]
     pub fn hashing(&self) -> Hashing {
-        Hashing::keyed(&self.0)
+        Hashing::with_key(&self.0)
     }
 
     /// True for equal keys.
@@ -167,7 +167,7 @@ impl TenantKeys {
     /// # Errors
     /// [`DecryptError`].
     pub fn open(&self, stored: String, place: &ValueLocation<'_>) -> DecryptedValue<String> {
-        let Some((id, sealed)) = parts(&stored) else { return Ok(stored) };
+        let Some((id, sealed)) = split_sealed(&stored) else { return Ok(stored) };
         let key = self.of(id).ok_or_else(|| DecryptError::KeyMissing(id.to_owned()))?;
         let sealed = BASE64.decode(sealed).map_err(|_| DecryptError::Changed)?;
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(DecryptError::Changed)?;
@@ -178,14 +178,14 @@ impl TenantKeys {
 }
 
 /// Key name and rest of an encrypted value; none for a plain one.
-fn parts(stored: &str) -> Option<(&str, &str)> {
+fn split_sealed(stored: &str) -> Option<(&str, &str)> {
     stored.strip_prefix(MARK)?.split_once(':')
 }
 
 /// Key name of an encrypted value.
 #[must_use]
 pub fn key_id(stored: &str) -> Option<&str> {
-    parts(stored).map(|(id, _)| id)
+    split_sealed(stored).map(|(id, _)| id)
 }
 
 /// Encrypts the values of one row, or of several stored at once.

@@ -15,14 +15,14 @@ fn keys(ids: &[(&str, u8)]) -> TenantKeys {
 
 const PLACE: ValueLocation<'_> = ValueLocation { tenant: TenantId(1), session: "s", seq: 7, what: "call.arguments" };
 
-fn sealed(keys: &TenantKeys, value: &str) -> String {
+fn seal_value(keys: &TenantKeys, value: &str) -> String {
     Sealer::new(keys).and_then(|mut sealer| sealer.seal(value, &PLACE)).expect("sealed")
 }
 
 #[test]
 fn a_value_opens_in_its_place_alone() {
     let keys = keys(&[("2026-11", 1)]);
-    let stored = sealed(&keys, "wren");
+    let stored = seal_value(&keys, "wren");
     assert!(stored.starts_with("encrypted:1:2026-11:") && !stored.contains("wren"), "{stored}");
     assert_eq!(keys.open(stored.clone(), &PLACE).as_deref(), Ok("wren"));
     for elsewhere in [
@@ -38,7 +38,7 @@ fn a_value_opens_in_its_place_alone() {
 #[test]
 fn a_value_that_was_changed_does_not_open() {
     let keys = keys(&[("k", 1)]);
-    let stored = sealed(&keys, "wren");
+    let stored = seal_value(&keys, "wren");
     for at in "encrypted:1:k:".len()..stored.len() {
         let other = if stored.as_bytes()[at] == b'A' { "B" } else { "A" };
         let changed = format!("{}{other}{}", &stored[..at], &stored[at + 1..]);
@@ -52,11 +52,11 @@ fn a_value_that_was_changed_does_not_open() {
 #[test]
 fn an_old_key_opens_what_it_has_sealed_and_a_missing_one_is_named() {
     let (old, both) = (keys(&[("old", 1)]), keys(&[("new", 2), ("old", 1)]));
-    let stored = sealed(&old, "wren");
+    let stored = seal_value(&old, "wren");
     assert_eq!(both.open(stored.clone(), &PLACE).as_deref(), Ok("wren"));
     assert_eq!(keys(&[("new", 2)]).open(stored, &PLACE), Err(DecryptError::KeyMissing("old".to_owned())));
     assert_eq!(both.open("from before".to_owned(), &PLACE).as_deref(), Ok("from before"));
-    assert_eq!(key_id(&sealed(&both, "wren")), Some("new"));
+    assert_eq!(key_id(&seal_value(&both, "wren")), Some("new"));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn no_two_values_are_sealed_alike_and_no_key_is_told() {
     let mut sealer = Sealer::new(&keys).expect("randomness");
     let all: std::collections::BTreeSet<_> = (0..64).map(|_| sealer.seal("", &PLACE)).collect();
     assert_eq!(all.len(), 64);
-    assert_ne!(sealed(&keys, "wren"), sealed(&keys, "wren"));
+    assert_ne!(seal_value(&keys, "wren"), seal_value(&keys, "wren"));
     let told = format!("{keys:?} {sealer:?}");
     assert!(!told.contains("171, 171") && !told.to_lowercase().contains("abab"), "{told}");
 }
@@ -110,7 +110,7 @@ proptest! {
     #[test]
     fn whatever_is_sealed_opens(value in ".{0,300}") {
         let keys = keys(&[("k", 1)]);
-        let stored = sealed(&keys, &value);
+        let stored = seal_value(&keys, &value);
         prop_assert!(stored.len() <= sealed_length(value.len()));
         prop_assert_eq!(keys.open(stored, &PLACE), Ok(value));
     }
@@ -127,10 +127,10 @@ fn figures() {
         let rounds = 200_000_000 / (bytes + 2_000);
         let started = Instant::now();
         for _ in 0..rounds {
-            black_box(sealed(&keys, black_box(&value)));
+            black_box(seal_value(&keys, black_box(&value)));
         }
         let sealing = started.elapsed() / rounds as u32;
-        let stored = sealed(&keys, &value);
+        let stored = seal_value(&keys, &value);
         let started = Instant::now();
         for _ in 0..rounds {
             black_box(keys.open(black_box(stored.clone()), &PLACE)).expect("opened");

@@ -12,7 +12,7 @@ use callgate_proto::v1::{self, Decision};
 use callgate_server::gate::TenantChange;
 use http::{Method, StatusCode};
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::{
     common::wire::{Plane, call, evaluate, evaluate_as, question},
     credentials::{token, who},
@@ -30,7 +30,7 @@ const POLICY: &str = "policy_engine:
 ";
 
 async fn plane() -> Plane {
-    served(&policy::compile(POLICY).expect("a good policy")).await
+    serve_console(&policy::compile(POLICY).expect("a good policy")).await
 }
 
 fn refund(call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
@@ -41,7 +41,7 @@ fn refund(call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
 }
 
 /// An agent's approval request, made before authentication is on.
-async fn asked(plane: &Plane, call_id: &str, tool: &str, arguments: &str) -> String {
+async fn open_request(plane: &Plane, call_id: &str, tool: &str, arguments: &str) -> String {
     let verdict = evaluate(&mut plane.client().await, refund(call_id, tool, arguments)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
     format!("/approvals/{}", verdict.approval_id)
@@ -52,7 +52,7 @@ const ARGUMENTS: &str = r#"{"id":"7","note":"</script><script>alert(1)</script>\
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_may_look_sees_the_call_as_it_would_run_and_only_approvers_answer() {
     let plane = plane().await;
-    let path = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
+    let path = open_request(&plane, "c1", "refund_order", ARGUMENTS).await;
     let mut analyst = Browser::of(&plane, "root", &[Role::Admin]).await;
     analyst.get("/approvals").await.ok();
     let mut analyst = Browser::of(&plane, "ann", &[Role::Analyst]).await;
@@ -84,9 +84,9 @@ async fn whoever_may_look_sees_the_call_as_it_would_run_and_only_approvers_answe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_decided_but_by_a_form_of_ours() {
+async fn approval_requires_a_form_of_the_console() {
     let plane = plane().await;
-    let path = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
+    let path = open_request(&plane, "c1", "refund_order", ARGUMENTS).await;
     let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
     eve.get(&format!("{path}?what=approve")).await.ok();
     eve.get(&format!("{path}?what=deny&reason=no&part=standing&seen=open")).await.ok();
@@ -110,8 +110,8 @@ async fn nothing_is_decided_but_by_a_form_of_ours() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     let plane = plane().await;
-    let refund = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
-    let transfer = asked(&plane, "c2", "transfer_money", r#"{"to":"x"}"#).await;
+    let refund = open_request(&plane, "c1", "refund_order", ARGUMENTS).await;
+    let transfer = open_request(&plane, "c2", "transfer_money", r#"{"to":"x"}"#).await;
     let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
     let mut bob = Browser::of(&plane, "bob", &[Role::Approver]).await;
     eve.get(&refund).await.ok();
@@ -161,7 +161,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tenants_do_not_see_each_others_questions() {
     let plane = plane().await;
-    let path = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
+    let path = open_request(&plane, "c1", "refund_order", ARGUMENTS).await;
     token(&plane.gate, who("root", &[Role::Admin])).await;
     let root = Actor::from("root");
     let TenantChange::Done(acme) =
@@ -182,7 +182,7 @@ async fn tenants_do_not_see_each_others_questions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_arguments_are_looked_at_before_they_are_approved() {
     let plane = plane().await;
-    let path = asked(&plane, "c1", "refund_order", r#"{"amount":500,"id":"7","note":"a\u202eb"}"#).await;
+    let path = open_request(&plane, "c1", "refund_order", r#"{"amount":500,"id":"7","note":"a\u202eb"}"#).await;
     let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
     let page = eve.get(&path).await.ok();
     // The input field holds the arguments as they will execute, with invisible characters escaped.
@@ -241,9 +241,9 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_second_person_is_shown_what_the_first_one_chose() {
     let plane = plane().await;
-    let path = asked(&plane, "c1", "transfer_money", r#"{"to":"x","amount":500}"#).await;
+    let path = open_request(&plane, "c1", "transfer_money", r#"{"to":"x","amount":500}"#).await;
     let secret = format!("{{\"to\":\"x\",\"password\":\"{}\"}}", "s3cret");
-    let hidden = asked(&plane, "c2", "refund_order", &secret).await;
+    let hidden = open_request(&plane, "c2", "refund_order", &secret).await;
     token(&plane.gate, who("root", &[Role::Admin])).await;
     let mut people = Vec::new();
     for name in ["fay", "kim"] {

@@ -9,7 +9,7 @@ use callgate_core::{
 use callgate_proto::v1::{self, HaltScope, OutcomeStatus, session_service_client::SessionServiceClient};
 use http::StatusCode;
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::{
     common::wire::{call, evaluate, from, outcome, question, record},
     credentials::{token, who},
@@ -46,12 +46,12 @@ fn minutes(html: &str) -> BTreeMap<String, Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_says_what_is_and_whether_that_is_bad() {
-    let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
+    let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
     story(&mut plane.client().await).await;
     let halt =
         v1::HaltRequest { scope: HaltScope::Tool.into(), name: "<b>pay".into(), reason: "it's \u{202e}odd".into() };
     SessionServiceClient::new(plane.channel().await).halt(from("eve", halt)).await.expect("a halt");
-    let mut ada = Browser::named(&plane, "ada").await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
     let html = ada.get("/").await.ok();
     assert!(html.contains("<h1>Overview</h1>") && html.contains("Needs attention:"), "{html}");
     let calls = card(&html, "calls");
@@ -84,8 +84,8 @@ async fn the_page_says_what_is_and_whether_that_is_bad() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_fleet_needs_nobody_and_knows_no_money() {
-    let plane = served(&Policy::default()).await;
-    let mut ada = Browser::named(&plane, "ada").await;
+    let plane = serve_console(&Policy::default()).await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
     let html = ada.get("/").await.ok();
     assert!(html.contains("Nothing needs attention.") && card(&html, "calls").contains("No call in the last minute."));
     assert!(html.contains("<dt>Cost</dt><dd>unknown</dd>") && !html.contains("$0"), "{html}");
@@ -94,14 +94,14 @@ async fn an_empty_fleet_needs_nobody_and_knows_no_money() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_saw_is_told_with_since_when() {
-    let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
+async fn server_metrics_are_shown_with_their_start() {
+    let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
     story(&mut plane.client().await).await;
     plane.gate.decisions.share_health().await.expect("told");
     plane.gate.identities.read_tenants().await.expect("known");
     plane.gate.insight.take_stock().await.expect("counted");
     plane.gate.insight.tell_load();
-    let html = Browser::named(&plane, "ada").await.get("/").await.ok();
+    let html = Browser::sign_in_as(&plane, "ada").await.get("/").await.ok();
     assert!(html.contains("Sampled by this server since "), "{html}");
     let minutes = minutes(&html);
     let seen = |name: &str| {
@@ -116,7 +116,7 @@ async fn what_a_server_saw_is_told_with_since_when() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_may_not_see_it_is_led_to_what_they_may() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     token(&plane.gate, who("root", &[Role::Admin])).await;
     for role in [Role::Approver, Role::Operator, Role::Analyst, Role::Admin] {
         let html = Browser::of(&plane, "ann", &[role]).await.get("/").await.ok();
@@ -130,8 +130,8 @@ async fn whoever_may_not_see_it_is_led_to_what_they_may() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_database_the_page_says_so() {
-    let plane = served(&Policy::default()).await;
-    let mut ada = Browser::named(&plane, "ada").await;
+    let plane = serve_console(&Policy::default()).await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
     ada.get("/").await.ok();
     let _frozen = plane.postgres.freeze();
     let told = async {
@@ -144,7 +144,7 @@ async fn without_its_database_the_page_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_of_tools_says_which_are_in_trouble_now() {
-    let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
+    let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
     let limited = v1::ToolError {
         message: "429".into(),
@@ -152,7 +152,7 @@ async fn the_page_of_tools_says_which_are_in_trouble_now() {
         retry_after: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
         ..Default::default()
     };
-    let mut ada = Browser::named(&plane, "ada").await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
     assert!(ada.get("/tools").await.ok().contains("No open circuit breaker and no repeated failures."));
     evaluate(&mut client, question("s", call("c1", "a&b", "{}"))).await;
     record(&mut client, v1::RecordRequest { error: Some(limited), ..outcome("s", "c1", OutcomeStatus::Error) }).await;

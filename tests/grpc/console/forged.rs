@@ -13,7 +13,7 @@ use sha2::Sha256;
 use super::{
     Browser, Page,
     issuer::{Desk, desk, parameters},
-    served,
+    serve_console,
 };
 use crate::{
     common::{
@@ -32,7 +32,7 @@ struct Scene {
 }
 
 /// A started sign-in: the cookie, and the expected redirect.
-struct Begun {
+struct StartedSignIn {
     cookie: String,
     state: String,
     nonce: String,
@@ -40,7 +40,7 @@ struct Begun {
 
 impl Scene {
     async fn start() -> Self {
-        let plane = served(&Policy::default()).await;
+        let plane = serve_console(&Policy::default()).await;
         let (desks, issuers) = ([desk().await, desk().await], [Issuer::es256("k"), Issuer::es256("k")]);
         let urls = [desks[0].0.clone(), desks[1].0.clone()];
         let of = |url: &String| {
@@ -70,19 +70,19 @@ impl Scene {
     }
 
     /// Number of codes redeemed at an issuer.
-    fn redeemed(&self, place: usize) -> usize {
+    fn count_redeemed(&self, place: usize) -> usize {
         self.desks[place].lock().expect("no panic").asked.iter().filter(|asked| asked.starts_with("POST")).count()
     }
 
-    async fn begin(&self, place: usize) -> Begun {
+    async fn begin(&self, place: usize) -> StartedSignIn {
         let page = Browser::new(&self.plane).get(&format!("/sign-in/with/{place}?next=%2Faudit")).await;
         let asked = parameters(page.location());
         let text = |name: &str| asked[name].as_str().expect("a text").to_owned();
-        Begun { cookie: cookies(&page)[0].clone(), state: text("state"), nonce: text("nonce") }
+        StartedSignIn { cookie: cookies(&page)[0].clone(), state: text("state"), nonce: text("nonce") }
     }
 
     /// The response to a redirect with these cookies.
-    async fn led(&self, cookies: &str, state: &str, more: &str) -> Page {
+    async fn follow_redirect(&self, cookies: &str, state: &str, more: &str) -> Page {
         let mut browser = Browser::new(&self.plane);
         browser.headers.insert("cookie", cookies.to_owned());
         browser.get(&format!("/sign-in/callback?code=c0de&state={state}{more}")).await
@@ -112,7 +112,7 @@ async fn a_session_that_was_chosen_before_the_sign_in_is_never_signed_in() {
     let planted = format!("__Host-callgate={}", URL_SAFE_NO_PAD.encode([7; 32]));
     let begun = scene.begin(0).await;
     scene.gives(0, &begun.nonce);
-    let back = scene.led(&format!("{planted}; {}", begun.cookie), &begun.state, "").await;
+    let back = scene.follow_redirect(&format!("{planted}; {}", begun.cookie), &begun.state, "").await;
     let made = cookies(&back)[0].clone();
     back.ok();
     assert_ne!(made, planted);
@@ -129,27 +129,27 @@ async fn a_session_that_was_chosen_before_the_sign_in_is_never_signed_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_back_holds_for_its_own_sign_in_and_once() {
+async fn redirect_is_valid_once_for_its_own_sign_in() {
     let scene = Scene::start().await;
     let (one, other) = (scene.begin(0).await, scene.begin(0).await);
     assert!(one.state != other.state && one.nonce != other.nonce && one.state != one.nonce);
     scene.gives(0, &one.nonce);
     for (cookie, state) in [(&one.cookie, &other.state), (&other.cookie, &one.state), (&one.cookie, &one.nonce)] {
-        assert_eq!(scene.led(cookie, state, "").await.status, StatusCode::BAD_REQUEST);
+        assert_eq!(scene.follow_redirect(cookie, state, "").await.status, StatusCode::BAD_REQUEST);
     }
-    assert_eq!(scene.redeemed(0), 0, "no code was shown to anybody");
-    let mixed = scene.led(&other.cookie, &other.state, "").await;
+    assert_eq!(scene.count_redeemed(0), 0, "no code was shown to anybody");
+    let mixed = scene.follow_redirect(&other.cookie, &other.state, "").await;
     assert_eq!(mixed.status, StatusCode::BAD_REQUEST, "the nonce of the other one");
-    let back = scene.led(&one.cookie, &one.state, "").await;
+    let back = scene.follow_redirect(&one.cookie, &one.state, "").await;
     let kept = cookies(&back);
     back.ok();
     assert_eq!((kept[1].as_str(), scene.sessions().await), ("__Host-callgate-sign-in=", 1));
     // Replayed: by the browser now, and by one that kept its old cookie, with a used code.
-    let count = scene.redeemed(0);
-    let again = scene.led(&kept.join("; "), &one.state, "").await;
-    assert_eq!((again.status, scene.redeemed(0)), (StatusCode::BAD_REQUEST, count));
+    let count = scene.count_redeemed(0);
+    let again = scene.follow_redirect(&kept.join("; "), &one.state, "").await;
+    assert_eq!((again.status, scene.count_redeemed(0)), (StatusCode::BAD_REQUEST, count));
     scene.desks[0].lock().expect("no panic").refuses = Some(400);
-    let again = scene.led(&one.cookie, &one.state, "").await;
+    let again = scene.follow_redirect(&one.cookie, &one.state, "").await;
     assert_eq!((again.status, cookies(&again).len(), scene.sessions().await), (StatusCode::BAD_GATEWAY, 0, 1));
 }
 
@@ -170,13 +170,21 @@ async fn a_sign_in_that_was_begun_too_long_ago_is_over_whatever_the_browser_keep
     };
     for seconds_ago in [605, 86_400, -605, i64::from(i32::MAX)] {
         let (cookie, state) = at(seconds_ago);
-        assert_eq!(scene.led(&cookie, &state, "").await.status, StatusCode::BAD_REQUEST, "{seconds_ago} s ago");
+        assert_eq!(
+            scene.follow_redirect(&cookie, &state, "").await.status,
+            StatusCode::BAD_REQUEST,
+            "{seconds_ago} s ago"
+        );
     }
-    assert_eq!(scene.redeemed(0), 0);
+    assert_eq!(scene.count_redeemed(0), 0);
     let (cookie, _) = at(60);
-    assert_eq!(scene.led(&cookie, &begun.state, "").await.status, StatusCode::BAD_REQUEST, "the time is in the state");
+    assert_eq!(
+        scene.follow_redirect(&cookie, &begun.state, "").await.status,
+        StatusCode::BAD_REQUEST,
+        "the time is in the state"
+    );
     let (cookie, state) = at(590);
-    scene.led(&cookie, &state, "").await.ok();
+    scene.follow_redirect(&cookie, &state, "").await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,15 +193,15 @@ async fn another_issuer_is_not_taken_for_the_one_that_was_asked() {
     let begun = scene.begin(0).await;
     let from = |url: &str| format!("&iss={}", url::form_urlencoded::byte_serialize(url.as_bytes()).collect::<String>());
     scene.gives(0, &begun.nonce);
-    let mixed = scene.led(&begun.cookie, &begun.state, &from(&scene.urls[1])).await;
+    let mixed = scene.follow_redirect(&begun.cookie, &begun.state, &from(&scene.urls[1])).await;
     assert_eq!(mixed.status, StatusCode::BAD_REQUEST, "{}", mixed.html);
-    assert_eq!(scene.redeemed(0) + scene.redeemed(1), 0, "its code is shown to nobody");
+    assert_eq!(scene.count_redeemed(0) + scene.count_redeemed(1), 0, "its code is shown to nobody");
     // A good token of the other one, for this very sign-in.
     scene.gives(1, &begun.nonce);
-    assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(scene.follow_redirect(&begun.cookie, &begun.state, "").await.status, StatusCode::BAD_REQUEST);
     assert_eq!(scene.sessions().await, 0);
     scene.gives(0, &begun.nonce);
-    scene.led(&begun.cookie, &begun.state, &from(&scene.urls[0])).await.ok();
+    scene.follow_redirect(&begun.cookie, &begun.state, &from(&scene.urls[0])).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -204,11 +212,11 @@ async fn strangers_ask_an_issuer_so_often_and_the_database_never_and_shut_nobody
     let begun = scene.begin(0).await;
     scene.gives(0, "another");
     for _ in 0..20 {
-        scene.led(&begun.cookie, &begun.state, "").await;
+        scene.follow_redirect(&begun.cookie, &begun.state, "").await;
     }
     let asked = || scene.desks[0].lock().expect("no panic").asked.len();
     let before = asked();
-    assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(scene.follow_redirect(&begun.cookie, &begun.state, "").await.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(Browser::new(plane).get("/sign-in/with/0").await.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(asked(), before, "nor is the issuer asked");
     // From the same address: a signed-in user, and a valid token.
@@ -246,7 +254,11 @@ async fn an_issuer_leads_nobody_to_what_is_no_endpoint_of_its() {
         let page = Browser::new(&scene.plane).get("/sign-in/with/0").await;
         assert_eq!((page.status, page.location()), (StatusCode::BAD_GATEWAY, ""), "{said:?}");
         assert!(cookies(&page).is_empty());
-        assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::BAD_GATEWAY, "{said:?}");
+        assert_eq!(
+            scene.follow_redirect(&begun.cookie, &begun.state, "").await.status,
+            StatusCode::BAD_GATEWAY,
+            "{said:?}"
+        );
     }
-    assert_eq!(scene.redeemed(0) + scene.redeemed(1), 0);
+    assert_eq!(scene.count_redeemed(0) + scene.count_redeemed(1), 0);
 }

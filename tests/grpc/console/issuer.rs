@@ -13,7 +13,7 @@ use tokio::{
 };
 use url::{Url, form_urlencoded};
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::common::issuer::{Issuer, key_set};
 
 /// Responses of the issuer to codes, and its received requests.
@@ -82,7 +82,7 @@ pub(super) fn parameters(url: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn people_sign_in_by_an_issuer_and_nobody_by_what_was_begun_elsewhere() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     let (url, desk) = desk().await;
     let secret = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(secret.path(), "s3cret/&\n").expect("written");

@@ -12,7 +12,7 @@ use callgate_proto::{
 };
 use callgate_server::gate::TenantChange;
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::{
     common::{
         gates::policy,
@@ -24,7 +24,7 @@ use crate::{
 const BROKEN: &str = "500 Internal Server Error <script>alert(1)</script>";
 
 /// `sessions` fail once and retry as advised; the retries of the first `mended` succeed.
-async fn retried(plane: &Plane, sessions: usize, mended: usize) {
+async fn record_retries(plane: &Plane, sessions: usize, mended: usize) {
     let (agent, _) = token(&plane.gate, who("bot", &[Role::Agent])).await;
     let mut client = plane.client().await;
     for n in 0..sessions {
@@ -52,10 +52,10 @@ async fn history(plane: &Plane, token: &str, asked: GetRetryHistoryRequest) -> G
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_retries_came_to_is_told_to_their_own_tenant_alone() {
-    let plane = served(&policy(&["same_call"])).await;
+async fn retry_outcomes_are_shown_to_their_own_tenant_alone() {
+    let plane = serve_console(&policy(&["same_call"])).await;
     let (ada, _) = token(&plane.gate, who("ada", &[Role::Analyst])).await;
-    retried(&plane, 3, 1).await;
+    record_retries(&plane, 3, 1).await;
 
     let told = history(&plane, &ada, GetRetryHistoryRequest::default()).await;
     let [day] = &told.days[..] else { panic!("{told:#?}") };

@@ -29,8 +29,8 @@ use crate::{
 };
 
 /// A server with its console.
-pub(crate) async fn served(policy: &Policy) -> Plane {
-    Plane::served(
+pub(crate) async fn serve_console(policy: &Policy) -> Plane {
+    Plane::serve_with(
         policy,
         &TransportSettings::default(),
         GrpcSettings { pages: Some(console::router), ..GrpcSettings::default() },
@@ -88,7 +88,7 @@ impl Browser {
     }
 
     /// A browser signed in without authentication.
-    pub(crate) async fn named(plane: &Plane, name: &str) -> Self {
+    pub(crate) async fn sign_in_as(plane: &Plane, name: &str) -> Self {
         let mut browser = Self::new(plane);
         let page = browser.post("/sign-in", &[("name", name)]).await;
         assert_eq!(page.status, StatusCode::SEE_OTHER, "{}", page.html);

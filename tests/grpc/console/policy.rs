@@ -11,11 +11,11 @@ use callgate_proto::v1::policy_service_client::PolicyServiceClient;
 use callgate_server::gate::TenantChange;
 use http::StatusCode;
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::{
     common::{
         until,
-        wire::{Plane, call, evaluate_as, question, shown},
+        wire::{Plane, call, evaluate_as, question, with_token},
     },
     credentials::{token, who},
 };
@@ -25,7 +25,7 @@ const STRICT: &str = "policy_engine:\n  authorization: {tiers: [{name: none, pat
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_admin_exchanges_the_policy_after_a_look_and_an_analyst_reads_it() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     token(&plane.gate, who("root", &[Role::Admin])).await;
     let mut admin = Browser::of(&plane, "ada", &[Role::Admin]).await;
     let mut analyst = Browser::of(&plane, "ann", &[Role::Analyst]).await;
@@ -69,9 +69,9 @@ async fn an_admin_exchanges_the_policy_after_a_look_and_an_analyst_reads_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_differs_is_shown_before_a_policy_is_activated_again_or_rolled_back() {
-    let plane = served(&Policy::default()).await;
-    let mut ada = Browser::named(&plane, "ada").await;
+async fn difference_is_shown_before_an_activation_or_rollback() {
+    let plane = serve_console(&Policy::default()).await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
     ada.get("/policy").await.ok();
     for (revision, text) in [("0", TEXT), ("1", STRICT)] {
         let apply = [("what", "apply"), ("text", text), ("revision", revision), ("sure", "yes"), ("note", "so")];
@@ -120,8 +120,8 @@ async fn ask(plane: &Plane, token: &str, session: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_is_cancelled() {
-    let plane = served(&Policy::default()).await;
+async fn backtest_runs_in_the_background_for_its_tenant_alone_until_cancelled() {
+    let plane = serve_console(&Policy::default()).await;
     let agent = MappedIdentity { any_session: true, ..who("desk", &[Role::Agent, Role::Admin]) };
     let (agent, _) = token(&plane.gate, agent).await;
     for session in ["s1", "s2"] {
@@ -186,6 +186,7 @@ async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_
     let page = mallory.get(&path).await.ok();
     assert!(page.contains("No calls in this period.") && !page.contains("/calls/"), "{page}");
     let mut policies = PolicyServiceClient::new(plane.channel().await);
-    let stored = policies.list_policies(shown(Some(&agent), Default::default())).await.expect("a list").into_inner();
+    let stored =
+        policies.list_policies(with_token(Some(&agent), Default::default())).await.expect("a list").into_inner();
     assert!(stored.revisions.is_empty(), "nothing was stored");
 }

@@ -9,7 +9,7 @@ use callgate_proto::v1::{self, Decision, OutcomeStatus};
 use callgate_server::gate::TenantChange;
 use http::StatusCode;
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::{
     common::wire::{Client, Plane, call, evaluate_as, outcome, question, record_as},
     credentials::{token, who},
@@ -24,10 +24,10 @@ const SHOWN: &str = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;/<mark
 const IN_PATH: &str = "%3Cscript%3Ealert%281%29%3C%2Fscript%3E%22%27%26%2F%E2%80%AE";
 
 async fn plane() -> Plane {
-    served(&policy::compile(POLICY).expect("a good policy")).await
+    serve_console(&policy::compile(POLICY).expect("a good policy")).await
 }
 
-fn asked(session: &str, call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
+fn evaluate_request(session: &str, call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
     let call = v1::ToolCall { justification: "because".into(), ..call(call_id, tool, arguments) };
     let mut asked = question(session, call);
     asked.caller.as_mut().expect("a caller").agent_id = "robot".into();
@@ -38,13 +38,15 @@ fn asked(session: &str, call_id: &str, tool: &str, arguments: &str) -> v1::Evalu
 async fn work(plane: &Plane) -> (Client, String) {
     let (agent, _) = token(&plane.gate, who("bot", &[Role::Agent])).await;
     let mut client = plane.client().await;
-    evaluate_as(Some(&agent), &mut client, asked("desk", "c1", "get_order", r#"{"id":"Zürich"}"#)).await;
+    evaluate_as(Some(&agent), &mut client, evaluate_request("desk", "c1", "get_order", r#"{"id":"Zürich"}"#)).await;
     let report = v1::RecordRequest { result: Some("fine".into()), ..outcome("desk", "c1", OutcomeStatus::Success) };
     record_as(Some(&agent), &mut client, report).await;
-    let wrote = evaluate_as(Some(&agent), &mut client, asked("desk", "c2", "create_order", r#"{"n":1}"#)).await;
+    let wrote =
+        evaluate_as(Some(&agent), &mut client, evaluate_request("desk", "c2", "create_order", r#"{"n":1}"#)).await;
     assert_eq!(wrote.decision(), Decision::Allow);
     record_as(Some(&agent), &mut client, outcome("desk", "c2", OutcomeStatus::Unknown)).await;
-    let refused = evaluate_as(Some(&agent), &mut client, asked("desk", "c3", "create_order", r#"{"n":2}"#)).await;
+    let refused =
+        evaluate_as(Some(&agent), &mut client, evaluate_request("desk", "c3", "create_order", r#"{"n":2}"#)).await;
     assert_eq!(refused.reason, "grant_exceeded");
     (client, agent)
 }
@@ -128,7 +130,7 @@ async fn a_session_is_found_followed_and_its_call_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_halts_resumes_grants_and_settles_with_a_reason_and_sees_what_was_done() {
+async fn operator_actions_take_a_reason_and_are_shown() {
     let plane = plane().await;
     let (mut client, agent) = work(&plane).await;
     let mut olga = Browser::of(&plane, "olga", &[Role::Operator]).await;
@@ -142,7 +144,8 @@ async fn an_operator_halts_resumes_grants_and_settles_with_a_reason_and_sees_wha
     for part in ["Halted: session desk", "by olga", "a drill", ">Resume</button>"] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    let stopped = evaluate_as(Some(&agent), &mut client, asked("desk", "c4", "get_order", r#"{"id":4}"#)).await;
+    let stopped =
+        evaluate_as(Some(&agent), &mut client, evaluate_request("desk", "c4", "get_order", r#"{"id":4}"#)).await;
     assert_eq!(stopped.reason, "session_halted");
     let list = olga.get("/sessions?state=halted").await.ok();
     assert!(list.contains("Active halts") && list.contains("href=\"/sessions/desk\""), "{list}");
@@ -156,7 +159,8 @@ async fn an_operator_halts_resumes_grants_and_settles_with_a_reason_and_sees_wha
     let page = olga.get("/sessions/desk").await.ok();
     let (_, id) = page.split_once("name=\"grant\" value=\"").expect("a grant to take back");
     let id = id.split('"').next().unwrap_or_default().to_owned();
-    let granted = evaluate_as(Some(&agent), &mut client, asked("desk", "c5", "create_order", r#"{"n":5}"#)).await;
+    let granted =
+        evaluate_as(Some(&agent), &mut client, evaluate_request("desk", "c5", "create_order", r#"{"n":5}"#)).await;
     assert_eq!(granted.decision(), Decision::Allow, "{granted:?}");
     let revoke = [("what", "revoke"), ("grant", id.as_str()), ("reason", "enough")];
     assert_eq!(olga.post("/sessions/desk", &revoke).await.location(), "/sessions/desk?done=revoked");
@@ -187,7 +191,7 @@ async fn an_operator_halts_resumes_grants_and_settles_with_a_reason_and_sees_wha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_model_writes_is_seen_and_never_run() {
+async fn text_of_a_model_is_shown_and_never_run() {
     let plane = plane().await;
     let (agent, _) = token(&plane.gate, who("bot", &[Role::Agent])).await;
     let mut client = plane.client().await;

@@ -3,12 +3,12 @@
 use callgate_core::{domain::identity::Role, policy::Policy};
 use http::{Method, StatusCode, header};
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::credentials::{token, who};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_not_signed_in_is_led_to_the_sign_in_and_back() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     let (admin, _) = token(&plane.gate, who("ada", &[Role::Admin])).await;
     let mut browser = Browser::new(&plane);
     let page = browser.get("/audit?after=x").await;
@@ -29,8 +29,8 @@ async fn whoever_is_not_signed_in_is_led_to_the_sign_in_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_hold_signs_nobody_in_and_nobody_is_led_elsewhere() {
-    let plane = served(&Policy::default()).await;
+async fn invalid_credential_signs_nobody_in_and_redirects_nowhere() {
+    let plane = serve_console(&Policy::default()).await;
     let (admin, known) = token(&plane.gate, who("ada", &[Role::Admin])).await;
     let mut browser = Browser::new(&plane);
     let forms: [&[(&str, &str)]; 5] = [
@@ -64,8 +64,8 @@ async fn what_does_not_hold_signs_nobody_in_and_nobody_is_led_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_site_makes_a_browser_send_does_nothing() {
-    let plane = served(&Policy::default()).await;
+async fn cross_site_request_does_nothing() {
+    let plane = serve_console(&Policy::default()).await;
     let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
     browser.get("/audit").await.ok();
     for (name, value) in
@@ -93,7 +93,7 @@ async fn what_another_site_makes_a_browser_send_does_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_ends_by_itself_and_what_is_stored_is_no_way_in() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     let (admin, _) = token(&plane.gate, who("ada", &[Role::Admin])).await;
     let mut browser = Browser::with_token(&plane, &admin).await;
     browser.get("/audit").await.ok();
@@ -122,9 +122,9 @@ async fn a_session_ends_by_itself_and_what_is_stored_is_no_way_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_nobody_needs_a_credential_a_name_will_do_but_not_for_a_page_of_somebody_elses() {
-    let plane = served(&Policy::default()).await;
-    let mut browser = Browser::named(&plane, "ada").await;
+async fn sign_in_by_name_is_for_servers_without_authentication_and_own_pages() {
+    let plane = serve_console(&Policy::default()).await;
+    let mut browser = Browser::sign_in_as(&plane, "ada").await;
     let page = browser.get("/audit").await.ok();
     assert!(page.contains(">ada<"), "{page}");
     let mut rebound = Browser::new(&plane);
@@ -141,7 +141,7 @@ async fn where_nobody_needs_a_credential_a_name_will_do_but_not_for_a_page_of_so
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn roles_decide_what_is_seen_and_every_answer_is_guarded() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     token(&plane.gate, who("root", &[Role::Admin])).await;
     let mut analyst = Browser::of(&plane, "ann", &[Role::Analyst]).await;
     assert!(analyst.get("/audit").await.ok().contains("href=\"/audit\""));
@@ -163,9 +163,9 @@ async fn roles_decide_what_is_seen_and_every_answer_is_guarded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_signs_in_and_out_is_in_the_audit_of_their_tenant_and_who_fails_is_not() {
-    let plane = served(&Policy::default()).await;
-    let mut browser = Browser::named(&plane, "eve").await;
+async fn sign_in_and_sign_out_are_audited_in_the_tenant_and_failures_are_not() {
+    let plane = serve_console(&Policy::default()).await;
+    let mut browser = Browser::sign_in_as(&plane, "eve").await;
     let (admin, known) = token(&plane.gate, who("ada", &[Role::Admin])).await;
     let mut stranger = Browser::new(&plane);
     for form in [[("token", "cg_admin_wrong")], [("name", "mallory")], [("certificate", "yes")]] {
@@ -192,8 +192,8 @@ async fn who_signs_in_and_out_is_in_the_audit_of_their_tenant_and_who_fails_is_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_page_takes_is_said_on_a_page_and_a_form_that_came_too_late_is_not_lost_silently() {
-    let plane = served(&Policy::default()).await;
+async fn rejected_request_and_late_form_are_reported_on_a_page() {
+    let plane = serve_console(&Policy::default()).await;
     let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
     for path in
         ["/learning/zzz", "/tools/zzz", "/policy/backtest/zz", "/sessions/a/b/c", "/tools?days=abc", "/sessions/%ff%fe"]
@@ -223,8 +223,8 @@ async fn what_no_page_takes_is_said_on_a_page_and_a_form_that_came_too_late_is_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_signs_in_anew_is_no_longer_signed_in_as_before() {
-    let plane = served(&Policy::default()).await;
+async fn new_sign_in_ends_the_former_one() {
+    let plane = serve_console(&Policy::default()).await;
     let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
     let mut copy = Browser::new(&plane);
     copy.headers.clone_from(&browser.headers);
@@ -240,7 +240,7 @@ async fn who_signs_in_anew_is_no_longer_signed_in_as_before() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_is_nothing_that_somebody_does_and_ends_with_the_session() {
-    let plane = served(&Policy::default()).await;
+    let plane = serve_console(&Policy::default()).await;
     let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
     browser.get("/audit").await.ok();
     plane.postgres.tamper("update console_session set seen_at = now() - interval '50 minutes'").await;

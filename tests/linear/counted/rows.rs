@@ -14,7 +14,7 @@ use callgate_core::{
         report, similarity, tenant,
         time::Timestamp,
         tree::CallTree,
-        whole,
+        truncation,
     },
     engine, offline,
     policy::{
@@ -36,7 +36,7 @@ use crate::{
 
 /// A row of the table.
 #[derive(Debug)]
-pub struct Row {
+pub struct StepRow {
     /// Files and functions.
     pub of: &'static str,
     /// Steps a byte, at most.
@@ -85,7 +85,7 @@ fn of_json<T: Debug>(text: &str, read: impl FnOnce(&Json) -> T) -> u64 {
     count(|| read(&value))
 }
 
-fn normalized(text: &str, names: &[&str]) -> u64 {
+fn normalize_arguments(text: &str, names: &[&str]) -> u64 {
     let value = json::parse(text).unwrap_or_else(|_| Json::String(text.to_owned()));
     let all = names.iter().map(|name| Normalizer::parse(name, Some("US")).expect("known"));
     all.map(|normalizer| count(|| normalizer.apply(&value))).sum()
@@ -100,7 +100,7 @@ fn request(tool: &str, arguments: Json) -> call::Request {
 }
 
 /// A call, read and judged.
-fn judged(tool: &str, arguments: Json) -> u64 {
+fn judge_call(tool: &str, arguments: Json) -> u64 {
     let request = request(tool, arguments);
     count(|| {
         let (proposal, tree) = (POLICY.propose(request), CallTree::new(DEFAULT_TENANT, session(), NOW));
@@ -113,7 +113,7 @@ fn session() -> SessionId {
 }
 
 /// Outcome of a recorded call.
-fn recorded(report: report::OutcomeReport) -> u64 {
+fn record_report(report: report::OutcomeReport) -> u64 {
     let (proposal, mut tree) =
         (POLICY.propose(request("look", json("{\"q\":1}"))), CallTree::new(DEFAULT_TENANT, session(), NOW));
     let judged = engine::evaluate(&POLICY, &tree, &engine::SharedState::default(), &proposal, None, NOW);
@@ -122,7 +122,7 @@ fn recorded(report: report::OutcomeReport) -> u64 {
     count(|| engine::record(&POLICY, &tree, &engine::SharedState::default(), &report, NOW.plus_ms(5)).is_ok())
 }
 
-fn reported(status: OutcomeStatus) -> report::OutcomeReport {
+fn outcome_report(status: OutcomeStatus) -> report::OutcomeReport {
     report::OutcomeReport::new(session(), CallId::parse("call_id", "c").expect("valid"), status)
 }
 
@@ -137,7 +137,7 @@ fn error(message: &str) -> failure::ErrorReport {
 }
 
 /// Does the condition hold of arguments of that text?
-fn held(condition: &str, text: &str) -> u64 {
+fn test_condition(condition: &str, text: &str) -> u64 {
     let condition = Condition::parse(condition).expect("a condition");
     let (args, last) = (Json::Object(vec![("a".to_owned(), json(text))]), |_: &str| None);
     let known = Bindings { args: &args, now: NOW, steps: 1, calls: 1, cost_micros: 1, phase: None, last: &last };
@@ -145,13 +145,13 @@ fn held(condition: &str, text: &str) -> u64 {
 }
 
 /// A list with one tool that is described so.
-fn listed(text: &str) -> String {
+fn list_text(text: &str) -> String {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string", "description": text}}});
     json!({"tools": [{"name": "get_x", "description": text, "inputSchema": schema}]}).to_string()
 }
 
 /// Response of a host to a call with these arguments and this answer.
-fn told(text: &str) -> u64 {
+fn render_host_response(text: &str) -> u64 {
     let input = value(text);
     let told = json!({"hook_event_name": "PostToolUse", "session_id": "s", "tool_name": "Bash", "tool_input": input,
         "tool_response": input})
@@ -173,7 +173,7 @@ const SHELL: &[Worst] =
 macro_rules! rows {
     ($($of:literal <= $most:literal $worst:expr, |$text:ident| $steps:expr;)*) => {
         /// All rows.
-        pub const ROWS: &[Row] = &[$(Row { of: $of, most: $most, worst: $worst, steps: |$text| $steps }),*];
+        pub const ROWS: &[StepRow] = &[$(StepRow { of: $of, most: $most, worst: $worst, steps: |$text| $steps }),*];
     };
 }
 
@@ -184,10 +184,10 @@ rows! {
         let mut secrets = Secrets::default();
         (REDACTION.text(t, &mut secrets).len(), secrets.without(t).len())
     });
-    "domain/redaction.rs: json stored" <= 2_200
+    "domain/redaction.rs: json redact_stored" <= 2_200
         &[w::SECRETS, w::NUMBERS, w::ALIKE, w::ADDRESSES], |t| of_json(t, |value| {
         let mut secrets = Secrets::default();
-        (REDACTION.json(value, &mut secrets), REDACTION.stored(t, Some(value), &mut secrets).len())
+        (REDACTION.json(value, &mut secrets), REDACTION.redact_stored(t, Some(value), &mut secrets).len())
     });
     "domain/redaction.rs: missing" <= 200 &[w::EQUAL, w::OBJECTS, w::NUMBER], |t| {
         let stored = t.replace('a', REDACTED);
@@ -201,14 +201,14 @@ rows! {
     "domain/answer.rs: of of_read of_digest" <= 420 ANSWERS, |t|
         count(|| answer::ComparableResult::of(t, &["/items/*/id".to_owned()], NOW));
     "domain/answer.rs: is_echo" <= 410 ANSWERS, |t| of_json(t, |value| answer::is_echo(value, value));
-    "domain/gist.rs: of cut is_empty" <= 450 &[w::REMARKS, w::CONTENT, w::OBJECTS, w::LINES, w::BLANKS], |t|
+    "domain/gist.rs: of truncate_line is_empty" <= 450 &[w::REMARKS, w::CONTENT, w::OBJECTS, w::LINES, w::BLANKS], |t|
         of_json(t, |value| {
             let summary = gist::SuccessSummary::of(t, Some(value), Some(t));
-            (summary, gist::cut(t, 80), gist::is_empty(t, Some(value)))
+            (summary, gist::truncate_line(t, 80), gist::is_empty(t, Some(value)))
         });
     "domain/gist.rs: arguments" <= 760 JSONS, |t| count(|| gist::arguments(t, &REDACTION, 100));
-    "engine/envelope.rs: success" <= 710 JSONS, |t| recorded(report::OutcomeReport { result: Some(t.to_owned()),
-        ..reported(OutcomeStatus::Success) });
+    "engine/envelope.rs: success" <= 710 JSONS, |t| record_report(report::OutcomeReport { result: Some(t.to_owned()),
+        ..outcome_report(OutcomeStatus::Success) });
     "domain/similarity.rs: of of_json are_near differing_fields" <= 530 JSONS, |t| count(|| {
         let other = t.replace('1', "2");
         (similarity::are_near(t, &other), similarity::differing_fields(t, &other))
@@ -227,7 +227,7 @@ rows! {
     };
     "domain/forgetting.rs: holds is_named_in" <= 10 &[w::GROWING, w::ACCENTS], |t|
         count(|| forgetting::holds(t, "aaaaaaaaaaaaaaaab"));
-    "domain/whole.rs: cut" <= 10 TEXTS, |t| { let mut text = t.to_owned(); count(|| whole::cut(&mut text, 100)) };
+    "domain/truncation.rs: truncate_text" <= 10 TEXTS, |t| { let mut text = t.to_owned(); count(|| truncation::truncate_text(&mut text, 100)) };
     "domain/pattern.rs: parse; domain/ids.rs: parse; domain/tenant.rs: tenant_name; domain/audit/chain.rs: parse" <= 78
         &[Worst::Repeat("", "a|", ""), w::POINTS], |t| count(|| (pattern::Pattern::parse("tool", t).is_ok(),
             SessionId::parse("session", t).is_ok(), tenant::tenant_name("tenant", t).is_ok()));
@@ -235,17 +235,17 @@ rows! {
         &[w::MEMBERS, w::YAML, w::ITEMS, w::DEEP, w::NAME, w::QUOTES], |t| count(|| policy::compile(t).is_ok());
     "policy/differences.rs: keys" <= 2_400 &[w::MEMBERS, w::YAML, w::ITEMS, w::DEEP], |t|
         count(|| policy::differences::keys(t));
-    "policy/arguments.rs: check recognised" <= 1_800 JSONS, |t|
-        of_json(t, |value| (SCHEMA.check(value), SCHEMA.recognised(value).into_owned()));
+    "policy/arguments.rs: check drop_defaults" <= 1_800 JSONS, |t|
+        of_json(t, |value| (SCHEMA.check(value), SCHEMA.drop_defaults(value).into_owned()));
     "policy/arguments.rs: compile" <= 1_700 &[w::MEMBERS, w::OBJECTS, w::ALIKE], |t| {
         let schema = json!({"type": "object", "properties": value(t), "required": value(t)});
         count(|| schema_of(&schema).is_ok())
     };
     "policy/normalizers.rs: apply; policy/normalizers/canonical.rs: text" <= 1_600
         &[w::GROWING, w::NUMBERS, w::EQUAL, w::POINTS, w::BLANKS, w::PATH, w::ADDRESSES, w::TIMES], |t|
-        normalized(t, &["to_int", "to_number", "to_bool", "to_upper", "to_lower", "trim", "collapse_whitespace", "sort",
+        normalize_arguments(t, &["to_int", "to_number", "to_bool", "to_upper", "to_lower", "trim", "collapse_whitespace", "sort",
             "iso_date", "iso_datetime_utc", "email", "url", "path", "e164"]);
-    "retry/classify/mod.rs: classify; retry/classify/sent.rs: may_have_taken_effect" <= 22_000 ERRORS, |t| {
+    "retry/classify/mod.rs: classify; retry/classify/open_effects.rs: may_have_taken_effect" <= 22_000 ERRORS, |t| {
         let error = error(t);
         count(|| (classify::classify(&error), classify::may_have_taken_effect(failure::FailureKind::Timeout, &error)))
     };
@@ -256,25 +256,25 @@ rows! {
         count(|| (classify::retry_after_ms(t, 0), classify::retry_after_in_message(t)));
     "retry/next_step.rs: exists_already next_step" <= 14 &[w::GROWING, Worst::Repeat("", "already exist", "")], |t|
         count(|| next_step::next_step(failure::FailureKind::InvalidArgument, t));
-    "rules/condition.rs: parse; rules/condition/words.rs: no_regex" <= 30 TEXTS, |t|
+    "rules/condition.rs: parse; rules/condition/messages.rs: no_regex" <= 30 TEXTS, |t|
         count(|| (Condition::parse(t).is_ok(), condition::no_regex(t)));
-    "rules/condition/words.rs: nearest" <= 10 TEXTS, |t| count(|| condition::nearest(t, &["command", "description"]));
+    "rules/condition/messages.rs: nearest" <= 10 TEXTS, |t| count(|| condition::nearest(t, &["command", "description"]));
     "rules/condition.rs: evaluate" <= 80 JSONS, |t|
-        held("args.a.exists(k, args.a[k] == 1) || args.a.text.matches('^(a|b)+$')", t);
+        test_condition("args.a.exists(k, args.a[k] == 1) || args.a.text.matches('^(a|b)+$')", t);
     "shell/mod.rs: read" <= 2_300 SHELL, |t| count(|| shell::read(t, Some("/home/x")));
-    "domain/call.rs: new; policy/mod.rs: propose" <= 410 JSONS, |t| judged("look", json(t));
+    "domain/call.rs: new; policy/mod.rs: propose" <= 410 JSONS, |t| judge_call("look", json(t));
     "policy/mod.rs: propose; \
-     rules/tamper_protection.rs: check" <= 2_800 SHELL, |t| judged("Bash", member("command", t));
+     rules/tamper_protection.rs: check" <= 2_800 SHELL, |t| judge_call("Bash", member("command", t));
     "rules/tamper_protection.rs: check" <= 880 &[w::PATH, w::LETTERS, w::QUOTES, w::GROWING], |t|
-        judged("Edit", member("file_path", t));
+        judge_call("Edit", member("file_path", t));
     "engine/record.rs: record, of an error; offline/world.rs: record record_as" <= 4_200 ERRORS, |t|
-        recorded(report::OutcomeReport { error: Some(error(t)), ..reported(OutcomeStatus::Error) });
+        record_report(report::OutcomeReport { error: Some(error(t)), ..outcome_report(OutcomeStatus::Error) });
     "tool_list/read.rs: read" <= 210 JSONS, |t| count(|| (tool_list::read("list", t).is_ok(),
         tool_list::read("list", &json!({"tools": value(t)}).to_string()).is_ok()));
     "tool_list/params.rs: nodes forms types is_only is_bound; policy/normalizers.rs: fits; \
      rules/condition.rs: misfits" <= 16_000
         TEXTS, |t| {
-        let Ok(list) = tool_list::read("list", &listed(t)) else { return 0 };
+        let Ok(list) = tool_list::read("list", &list_text(t)) else { return 0 };
         count(|| {
             let declared = std::collections::BTreeMap::new();
             let facts = tool_list::lint::ListFacts::new(&list, &declared);
@@ -286,9 +286,9 @@ rows! {
         let line = json!({"trace": "s", "call_id": "c", "tool": "t", "arguments": value(t), "result": t}).to_string();
         count(|| offline::trace::TraceRow::parse(&line).is_ok())
     };
-    "hosts/mod.rs: read" <= 360 JSONS, |t| told(t);
-    "hosts/words.rs: refusal cut" <= 160 &[w::OBJECTS, w::CONTENT, w::GROWING], |t|
-        count(|| (hosts::refusal(t), hosts::cut(t)));
+    "hosts/mod.rs: read" <= 360 JSONS, |t| render_host_response(t);
+    "hosts/texts.rs: refusal truncate_text" <= 160 &[w::OBJECTS, w::CONTENT, w::GROWING], |t|
+        count(|| (hosts::refusal(t), hosts::truncate_text(t)));
     "mcp/message.rs: read" <= 430 &[w::MEMBERS, w::DEEP, w::EQUAL, w::ESCAPES, w::OPEN], |t|
         count(|| std::mem::size_of_val(&mcp::message::read(t)));
     "mcp/events.rs: push data has_id with_data event" <= 500 &[w::EVENTS, w::LINES, w::LETTERS], |t| count(|| {
@@ -307,7 +307,7 @@ rows! {
         let page = t.replace("items", "tools").replace("\"id\"", "\"name\"");
         count(|| mcp::inventory::Inventory::default().observe(&page))
     };
-    "mcp/answer.rs: result unjudged gone unreadable progress with_note; \
+    "mcp/answer.rs: result render_unjudged render_server_lost unreadable progress with_note; \
      mcp/call.rs: with_arguments with_argument" <= 1_300
         &[w::CONTENT, w::MEMBERS, w::QUOTES], |t| count(|| (mcp::answer::with_note(t, t), mcp::answer::unreadable(t),
             mcp::call::with_argument(t, "k", "1"), mcp::call::with_arguments(t, t)));

@@ -12,7 +12,7 @@ use tokio::{
 use super::{Agent, Desk, MAIL, mail};
 use crate::{
     common::{in_time, process::signal, until},
-    relay::{Loses, Relay},
+    relay::{LostHalf, Relay},
 };
 
 const PAY: &str = "mcp__bank__pay";
@@ -77,14 +77,14 @@ const UNKNOWN: i16 = 4;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_permission_was_lost_on_the_way_is_called_off() {
     let (mut desk, relay, direct) = Desk::behind_relay().await;
-    relay.loses(Loses::Answers);
+    relay.loses(LostHalf::Answers);
     let asked = desk.agent("claude-code", "s1").event("PreToolUse", call("t1", MAIL, mail("a")));
     let hook = desk.starts(&["claude-code"], &asked).await;
     until("the permit", async || desk.is_open("t1").await).await;
     let output = in_time("an end", hook.wait_with_output()).await.expect("it runs");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && error.contains("did not answer within"), "{error}");
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
     desk.is_called_off("t1").await;
     assert_eq!(desk.outcomes().await, [CANCELLED]);
     // Nothing of it is open: the same mail may be sent.
@@ -96,11 +96,11 @@ async fn a_call_whose_permission_was_lost_on_the_way_is_called_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_that_was_lost_leaves_nothing_open() {
     let (desk, relay, _) = Desk::behind_relay().await;
-    relay.loses(Loses::Questions);
+    relay.loses(LostHalf::Questions);
     let agent = desk.agent("claude-code", "s1");
     let (code, _, error) = agent.runs("PreToolUse", call("t1", MAIL, mail("a"))).await;
     assert!(code == 2 && error.contains("was refused"), "{error}");
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
     assert_eq!(agent.asks("t2", MAIL, mail("a")).await, None);
     desk.has_nothing_noted().await;
     assert!(!desk.is_open("t1").await);
@@ -114,25 +114,25 @@ async fn a_permission_that_was_lost_while_a_person_was_waited_for_is_called_off(
     let hook = desk.starts(&["claude-code", "--timeout", "15"], &asked).await;
     desk.url = direct;
     until("the question", async || desk.does("approvals list").await.contains("apr_")).await;
-    relay.loses(Loses::Answers);
+    relay.loses(LostHalf::Answers);
     desk.approves().await;
     until("the permit", async || desk.is_open("t1").await).await;
     let output = in_time("an end", hook.wait_with_output()).await.expect("it runs");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
     desk.is_called_off("t1").await;
     assert_eq!(desk.outcomes().await, [CANCELLED]);
     desk.has_nothing_noted().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_hook_was_killed_over_is_called_off_by_the_next_but_may_have_run() {
+async fn call_of_a_killed_hook_is_cancelled_by_the_next_and_may_have_run() {
     let (mut desk, relay, direct) = Desk::behind_relay().await;
     let agent = desk.agent("claude-code", "s1");
     // Killed after its answer: the tool runs, and is not cancelled.
     assert_eq!(agent.asks("t0", MAIL, mail("0")).await, None);
     // Killed before its request arrived.
-    relay.loses(Loses::Questions);
+    relay.loses(LostHalf::Questions);
     let mut unheard = desk.starts(&["claude-code"], &agent.event("PreToolUse", call("t1", MAIL, mail("1")))).await;
     let folder = desk.state().join("callgate/hooks/claude-code");
     let is_noted = || {
@@ -142,11 +142,11 @@ async fn what_a_hook_was_killed_over_is_called_off_by_the_next_but_may_have_run(
     until("the note", async || is_noted()).await;
     unheard.kill().await.expect("it runs");
     // Killed while it waited for the answer.
-    relay.loses(Loses::Answers);
+    relay.loses(LostHalf::Answers);
     let mut killed = desk.starts(&["claude-code"], &agent.event("PreToolUse", call("t2", MAIL, mail("2")))).await;
     until("the permit", async || desk.is_open("t2").await).await;
     killed.kill().await.expect("it runs");
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
 
     desk.url = direct;
     let agent = desk.agent("claude-code", "s1");
@@ -197,12 +197,12 @@ async fn posts(url: &str, event: &str, left: impl Future<Output = ()>) -> Option
     }
 }
 
-async fn answered(url: &str, event: &str) -> String {
+async fn post_event(url: &str, event: &str) -> String {
     in_time("an answer", posts(url, event, pending())).await.expect("it is answered")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_host_that_left_asked_the_route_is_called_off_but_may_have_run() {
+async fn call_of_a_disconnected_host_is_cancelled_and_may_have_run() {
     let (mut desk, relay, direct) = Desk::behind_relay().await;
     let agent = desk.agent("claude-code", "s1");
     let asks = |id: &str, tool: &str, input: Value| agent.event("PreToolUse", call(id, tool, input));
@@ -212,17 +212,17 @@ async fn what_a_host_that_left_asked_the_route_is_called_off_but_may_have_run() 
     let gave = json!({"tool_name": MAIL, "tool_input": mail("5"), "tool_use_id": "t5", "tool_response": "sent as 5"});
     let gave = agent.event("PostToolUse", gave);
     let patience = || sleep(Duration::from_secs(1));
-    assert!(answered(&direct, &first).await.contains("{}"));
+    assert!(post_event(&direct, &first).await.contains("{}"));
     // The request is lost: nothing is open.
-    relay.loses(Loses::Questions);
+    relay.loses(LostHalf::Questions);
     assert_eq!(posts(&relay.url, &unheard, patience()).await, None);
     assert!(!desk.is_open("t2").await);
     // The answer is lost behind the server: the end of the turn calls it off, at the latest.
-    relay.loses(Loses::Answers);
+    relay.loses(LostHalf::Answers);
     assert_eq!(posts(&relay.url, &lost, patience()).await.as_deref().unwrap_or_default(), "");
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
     assert!(desk.is_open("t3").await && desk.is_open("t1").await, "the host may have it");
-    answered(&direct, &stop).await;
+    post_event(&direct, &stop).await;
     assert!(!desk.is_open("t3").await && !desk.is_open("t1").await);
     assert_eq!(desk.outcomes().await, [UNKNOWN, UNKNOWN]);
     // The host leaves while a person is waited for.
@@ -249,6 +249,6 @@ async fn what_a_host_that_left_asked_the_route_is_called_off_but_may_have_run() 
     until("an outcome", async || desk.outcomes().await.len() == 3).await;
     assert_eq!(desk.outcomes().await, [UNKNOWN; 3], "the host may have run it");
     // It did.
-    answered(&direct, &gave).await;
+    post_event(&direct, &gave).await;
     assert!(desk.does("sessions show s1").await.contains("sent as 5"));
 }

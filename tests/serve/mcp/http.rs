@@ -17,7 +17,7 @@ use tokio::{
     process::{Child, ChildStderr, Command},
 };
 
-use super::{Scene, open_ones, told};
+use super::{Scene, open_ones, read_text};
 use crate::{
     common::{in_time, process::signal, until, wire::from},
     server::{path, program},
@@ -83,7 +83,7 @@ impl Proxy {
         answer["result"].clone()
     }
 
-    fn kept(&self) -> Vec<Value> {
+    fn sent_requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.kept).expect("a file");
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
@@ -143,7 +143,7 @@ async fn requests_and_answers_pass_as_they_are_but_what_is_refused() {
     let stream = r#"{"id":8,"method":"tools/call","params":{"name":"stream"}}"#;
     for body in [initialize, look, stream, r#"{"method":"notifications/initialized"}"#] {
         let through = proxy.posts(&headers, body).await;
-        let kept = proxy.kept().pop().expect("a request");
+        let kept = proxy.sent_requests().pop().expect("a request");
         assert_eq!(kept["body"], body);
         let passed =
             json!({"authorization": "Bearer t", "mcp-protocol-version": "2025-11-25", "mcp-method": "initialize"});
@@ -157,7 +157,7 @@ async fn requests_and_answers_pass_as_they_are_but_what_is_refused() {
     }
 
     // None of these reaches the server, with any headers.
-    let count = proxy.kept().len();
+    let count = proxy.sent_requests().len();
     let forbidden = call(9, "forbidden", json!({}));
     let result: Value =
         serde_json::from_str(&text(proxy.posts(&[("mcp-method", "ping")], forbidden.clone()).await).await)
@@ -180,17 +180,17 @@ async fn requests_and_answers_pass_as_they_are_but_what_is_refused() {
     ] {
         assert_eq!(proxy.posts(headers, body).await.status(), status, "{headers:?}");
     }
-    assert_eq!(proxy.kept().len(), count);
+    assert_eq!(proxy.sent_requests().len(), count);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outcomes_over_http_are_recorded() {
     let scene = Scene::open().await;
     let proxy = scene.http(&[]).await;
-    assert_eq!(told(&proxy.calls(1, "send", json!({"to": "a"})).await), json!({"to": "a"}));
+    assert_eq!(read_text(&proxy.calls(1, "send", json!({"to": "a"})).await), json!({"to": "a"}));
     scene.newest("mcp__t__send", CallState::Succeeded).await;
     let again = proxy.calls(2, "send", json!({"to": "a"})).await;
-    assert_eq!(told(&again)["previous_result"], json!({"to": "a"}), "{again}");
+    assert_eq!(read_text(&again)["previous_result"], json!({"to": "a"}), "{again}");
     proxy.calls(3, "fail", json!({})).await;
     scene.newest("mcp__t__fail", CallState::Failed).await;
     text(proxy.posts(&[], call(4, "stream", json!({}))).await).await;
@@ -241,7 +241,7 @@ async fn a_batch_over_http_is_judged_call_by_call() {
     let whole = format!("[{}, {} ]", call(1, "look", json!({})), call(2, "look", json!({"n": 1})));
     let answer = text(proxy.posts(&[], whole.clone()).await).await;
     assert_eq!(serde_json::from_str::<Vec<Value>>(&answer).expect("a list").len(), 2);
-    assert_eq!(proxy.kept().pop().expect("a request")["body"], whole);
+    assert_eq!(proxy.sent_requests().pop().expect("a request")["body"], whole);
 
     let partly = format!("[{},{}]", call(3, "forbidden", json!({})), call(4, "look", json!({"n": 2})));
     let answer: Vec<Value> = serde_json::from_str(&text(proxy.posts(&[], partly).await).await).expect("a list");
@@ -249,7 +249,7 @@ async fn a_batch_over_http_is_judged_call_by_call() {
     assert_eq!((&answer[1]["id"], &answer[1]["result"]["content"][0]["text"]), (&json!(4), &json!("listed")));
     let none = format!("[{}]", call(5, "forbidden", json!({})));
     assert!(text(proxy.posts(&[], none).await).await.starts_with("[{"));
-    assert!(proxy.kept().iter().all(|kept| !kept["body"].to_string().contains("forbidden")));
+    assert!(proxy.sent_requests().iter().all(|kept| !kept["body"].to_string().contains("forbidden")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -287,12 +287,12 @@ async fn an_approval_is_waited_for_and_taken_back_when_its_client_leaves() {
     assert_eq!(proxy.posts(&of_session, cancelled).await.status(), StatusCode::ACCEPTED);
     assert_eq!(waits.await.expect("an end"), "");
     until("the withdrawal", async || open().await.is_empty()).await;
-    let executed = proxy.kept().iter().filter(|kept| kept["body"].to_string().contains("drop")).count();
+    let executed = proxy.sent_requests().iter().filter(|kept| kept["body"].to_string().contains("drop")).count();
     assert_eq!(executed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_or_a_server_leaves_open_is_told_as_what_it_is() {
+async fn open_calls_of_a_lost_client_or_server_are_reported() {
     let mut scene = Scene::open().await;
     let mut proxy = scene.http(&[]).await;
     for (version, state) in [("2026-07-28", CallState::Cancelled), ("2025-11-25", CallState::Unknown)] {
@@ -301,7 +301,7 @@ async fn what_a_client_or_a_server_leaves_open_is_told_as_what_it_is() {
         part(&mut answer).await;
         scene.newest("mcp__t__never", CallState::InFlight).await;
         // Another client counts its own requests: the same id is another call.
-        assert_eq!(told(&proxy.calls(1, "look", json!({"version": version})).await)["version"], version);
+        assert_eq!(read_text(&proxy.calls(1, "look", json!({"version": version})).await)["version"], version);
         drop(answer);
         until("the outcome", async || scene.calls().await[1] == ("mcp__t__never".to_owned(), state)).await;
     }
@@ -315,7 +315,7 @@ async fn what_a_client_or_a_server_leaves_open_is_told_as_what_it_is() {
 
     scene.server.take().expect("it runs").kill();
     let unjudged = proxy.calls(4, "look", json!({"n": 4})).await;
-    assert_eq!((&told(&unjudged)["status"], &unjudged["isError"]), (&json!("callgate_unavailable"), &json!(true)));
+    assert_eq!((&read_text(&unjudged)["status"], &unjudged["isError"]), (&json!("callgate_unavailable"), &json!(true)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

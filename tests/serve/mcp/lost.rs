@@ -3,10 +3,10 @@
 use callgate_proto::v1::{CallState, ResolveApprovalRequest, approval_service_client::ApprovalServiceClient};
 use serde_json::json;
 
-use super::{Client, Scene, open_ones, told};
+use super::{Client, Scene, open_ones, read_text};
 use crate::{
     common::{process::signal, until, wire::from},
-    relay::{Loses, Relay},
+    relay::{LostHalf, Relay},
 };
 
 impl Scene {
@@ -34,7 +34,7 @@ impl Scene {
 impl Client {
     async fn is_refused_as_away(&mut self, id: u64, tool: &str) {
         let refused = self.calls(id, tool, json!({})).await;
-        assert_eq!(told(&refused)["status"], "callgate_unavailable", "{refused}");
+        assert_eq!(read_text(&refused)["status"], "callgate_unavailable", "{refused}");
     }
 
     async fn ends_without_a_word(mut self) {
@@ -42,7 +42,7 @@ impl Client {
     }
 
     fn has_sent(&self, tool: &str) -> bool {
-        String::from_utf8(self.kept()).expect("UTF-8").contains(tool)
+        String::from_utf8(self.read_inventory()).expect("UTF-8").contains(tool)
     }
 }
 
@@ -51,33 +51,33 @@ async fn a_call_whose_answer_was_lost_is_called_off_by_its_proxy() {
     let (scene, relay) = Scene::behind_relay().await;
     let mut client = scene.client(&["--max-wait-s", "3"], &[]);
     // The request is lost.
-    relay.loses(Loses::Questions);
+    relay.loses(LostHalf::Questions);
     client.is_refused_as_away(1, "send").await;
     assert_eq!(scene.calls().await, []);
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
     assert_eq!(client.calls(2, "look", json!({})).await["isError"], serde_json::Value::Null);
     // The answer is lost.
-    relay.loses(Loses::Answers);
+    relay.loses(LostHalf::Answers);
     client.asks(3, "send", json!({})).await;
     scene.newest("mcp__t__send", CallState::InFlight).await;
     assert!(client.reads().await.contains("callgate_unavailable"));
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
     scene.newest("mcp__t__send", CallState::Cancelled).await;
     // The answer is lost while a person is waited for.
     client.asks(4, "drop", json!({})).await;
     scene.newest("mcp__t__drop", CallState::Held).await;
-    relay.loses(Loses::Answers);
+    relay.loses(LostHalf::Answers);
     scene.approves().await;
     scene.newest("mcp__t__drop", CallState::InFlight).await;
     assert!(client.reads().await.contains("callgate_unavailable"));
-    relay.loses(Loses::Nothing);
+    relay.loses(LostHalf::Nothing);
     scene.newest("mcp__t__drop", CallState::Cancelled).await;
     assert!(!client.has_sent("send") && !client.has_sent("drop"));
     client.leaves().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_proxy_was_killed_over_is_called_off_by_the_next_but_what_has_run_is_not() {
+async fn calls_of_a_killed_proxy_are_cancelled_by_the_next_unless_they_ran() {
     let (scene, relay) = Scene::behind_relay().await;
     // Killed while its server works on the call.
     let mut client = scene.client(&[], &[]);
@@ -85,7 +85,7 @@ async fn what_a_proxy_was_killed_over_is_called_off_by_the_next_but_what_has_run
     until("the call", async || client.has_sent("never")).await;
     client.ends_without_a_word().await;
     // Killed before its request arrived, and while it waited for the answer.
-    for loses in [Loses::Questions, Loses::Answers] {
+    for loses in [LostHalf::Questions, LostHalf::Answers] {
         let mut client = scene.client(&[], &[]);
         relay.loses(loses);
         client.asks(1, "send", json!({})).await;
@@ -95,11 +95,11 @@ async fn what_a_proxy_was_killed_over_is_called_off_by_the_next_but_what_has_run
             folders.filter_map(|entry| std::fs::read_dir(entry.path()).ok()).flatten().count() > 0
         };
         until("the note", async || is_noted()).await;
-        if loses == Loses::Answers {
+        if loses == LostHalf::Answers {
             scene.newest("mcp__t__send", CallState::InFlight).await;
         }
         client.ends_without_a_word().await;
-        relay.loses(Loses::Nothing);
+        relay.loses(LostHalf::Nothing);
     }
     let mut next = scene.client(&[], &[]);
     assert_eq!(next.calls(1, "look", json!({})).await["isError"], serde_json::Value::Null);

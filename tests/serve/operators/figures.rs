@@ -6,7 +6,7 @@ use super::*;
 use crate::{common::wire::outcome, http};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_and_what_came_of_it_is_told() {
+async fn metrics_of_waits_and_their_outcomes_are_exported() {
     let mut desk = Desk::open(Some(POLICY)).await;
     let mut limited = outcome("s1", "r1", OutcomeStatus::Error);
     limited.error = Some(ToolError { message: "429".into(), http_status: Some(429), ..ToolError::default() });
@@ -23,7 +23,7 @@ async fn what_waits_and_what_came_of_it_is_told() {
     desk.does("sessions halt agent idle --by eve --reason drill").await;
     desk.does("sessions halt session s3 --by eve --reason drill").await;
     assert_eq!(desk.asks("s3", "c1", "get_order", r#"{"id":4}"#).await.decision(), Decision::Stop);
-    told(
+    await_metrics(
         &desk,
         &[
             ("callgate_store_up", "", 1.0),
@@ -47,7 +47,7 @@ async fn what_waits_and_what_came_of_it_is_told() {
     desk.does("sessions resume agent idle --by eve --reason drilled").await;
     desk.does("sessions resume session s3 --by eve --reason drilled").await;
     assert_eq!(desk.asks("s3", "c2", "get_order", r#"{"id":4}"#).await.decision(), Decision::Allow);
-    told(
+    await_metrics(
         &desk,
         &[
             ("callgate_approvals_wait_duration_seconds_count", r#"callgate_answer="denied""#, 1.0),
@@ -93,7 +93,7 @@ async fn tells_how_it_stands(desk: &Desk) {
 }
 
 /// Waits until all these metrics are present, with each label.
-async fn told(desk: &Desk, wanted: &[(&str, &str, f64)]) {
+async fn await_metrics(desk: &Desk, wanted: &[(&str, &str, f64)]) {
     for (name, labels, value) in wanted {
         until(&format!("{name} {labels} {value}"), async || {
             figure(&http::get(&desk.server, "/metrics").await, name, labels) == Some(*value)

@@ -28,8 +28,8 @@ const TYPED: [(&str, &str, &str, Option<&str>); 15] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_operator_does_is_one_line_with_who_what_and_why() {
-    let home = Home::prepared().await;
+async fn operator_action_is_one_log_line() {
+    let home = Home::with_cluster().await;
     let (file, new) = (home.file("policy.yaml", POLICY), home.file("new.yaml", &POLICY.replace("shadow", "'off'")));
     let log = home.file("log.json", "");
     let data_dir = home.data_dir();

@@ -12,13 +12,13 @@ use callgate_core::domain::{
     outcome::OutcomeStatus,
     tree::CALLS_MAX,
 };
-use callgate_store::{Lost, Slots};
+use callgate_store::{ConflictCause, Slots};
 
 use super::{
     Replicas,
     changes::{
-        add, append, change, counter, judged, key, ledger, load, new, new_of, now, of, permitted, send, settled,
-        stored, tree,
+        add, append, change, counter, dump_tree, judgment, key, ledger, load, new, new_of, now, of, permitted_judgment,
+        report_event, send, tree,
     },
 };
 use crate::common::{
@@ -28,7 +28,7 @@ use crate::common::{
 
 pub(super) async fn append_is_stored_whole_and_seen_by_all([one, other]: &Replicas) {
     let (at, slots) = (now(&**one), Slots::default());
-    let child = JudgmentEvent { parent: Some(session("root")), depth: 1, ..judged("child", "c", 1, at) };
+    let child = JudgmentEvent { parent: Some(session("root")), depth: 1, ..judgment("child", "c", 1, at) };
     let slot = new(&slots, "root", at);
     let appended =
         Change { ledger: vec![ledger(key(0), 0, &child)], counters: vec![add(at.day(), 3, None)], ..of(child) };
@@ -64,54 +64,60 @@ pub(super) async fn append_is_stored_whole_and_seen_by_all([one, other]: &Replic
 pub(super) async fn append_of_one_version_is_accepted_once([one, other]: &Replicas) {
     let at = now(&**one);
     let begun = [new(&Slots::default(), "s", at), new(&Slots::default(), "s", at)];
-    append(&**one, &begun[0], of(judged("s", "c1", 1, at))).await.expect("stored");
-    assert_eq!(append(&**other, &begun[1], of(judged("s", "lost", 1, at))).await, Err(Lost::Version));
+    append(&**one, &begun[0], of(judgment("s", "c1", 1, at))).await.expect("stored");
+    assert_eq!(append(&**other, &begun[1], of(judgment("s", "lost", 1, at))).await, Err(ConflictCause::Version));
     let known = [load(&**one, "s").await, load(&**other, "s").await];
-    append(&**other, &known[1], of(judged("s", "c2", 2, at))).await.expect("stored");
-    let before = stored(&**one, "s").await;
-    assert_eq!(append(&**one, &known[0], of(judged("s", "lost", 2, at))).await, Err(Lost::Version));
+    append(&**other, &known[1], of(judgment("s", "c2", 2, at))).await.expect("stored");
+    let before = dump_tree(&**one, "s").await;
+    assert_eq!(append(&**one, &known[0], of(judgment("s", "lost", 2, at))).await, Err(ConflictCause::Version));
     // One of the same name and version, which began at another time.
     let namesake = new(&Slots::default(), "s", at.plus_ms(1));
     namesake.advance(|tree| tree.version = 2).expect("whole");
-    assert_eq!(append(&**one, &namesake, of(judged("s", "lost", 3, at))).await, Err(Lost::Version));
-    assert_eq!(stored(&**other, "s").await, before);
+    assert_eq!(append(&**one, &namesake, of(judgment("s", "lost", 3, at))).await, Err(ConflictCause::Version));
+    assert_eq!(dump_tree(&**other, "s").await, before);
 }
 
 /// Changes of the tree `s` with one event in it, each with one thing in the way of it.
-fn conflicts(at: callgate_core::domain::time::Timestamp) -> Vec<(Change, Lost)> {
-    let (day, lost) = (at.day(), || judged("s", "lost", 2, at));
+fn conflicts(at: callgate_core::domain::time::Timestamp) -> Vec<(Change, ConflictCause)> {
+    let (day, lost) = (at.day(), || judgment("s", "lost", 2, at));
     let with = |ledger, counters| Change { ledger, counters, ..of(lost()) };
     vec![
-        (of(JudgmentEvent { parent: Some(session("s")), depth: 1, ..judged("taken", "lost", 2, at) }), Lost::Session),
-        (with(vec![ledger(key(0), 0, &lost())], vec![]), Lost::Ledger),
-        (with(vec![ledger(key(0), 2, &lost())], vec![]), Lost::Ledger),
-        (with(vec![ledger(key(1), 1, &lost())], vec![]), Lost::Ledger),
-        (with(vec![ledger(key(2), 0, &lost()), ledger(key(0), 0, &lost())], vec![]), Lost::Ledger),
-        (of(judged("s", "c1", 2, at)), Lost::CallId),
-        (with(vec![], vec![add(day, 1, Some(3))]), Lost::Counter),
-        (with(vec![], vec![add(day + 1, 2, Some(1))]), Lost::Counter),
+        (
+            of(JudgmentEvent { parent: Some(session("s")), depth: 1, ..judgment("taken", "lost", 2, at) }),
+            ConflictCause::Session,
+        ),
+        (with(vec![ledger(key(0), 0, &lost())], vec![]), ConflictCause::Ledger),
+        (with(vec![ledger(key(0), 2, &lost())], vec![]), ConflictCause::Ledger),
+        (with(vec![ledger(key(1), 1, &lost())], vec![]), ConflictCause::Ledger),
+        (with(vec![ledger(key(2), 0, &lost()), ledger(key(0), 0, &lost())], vec![]), ConflictCause::Ledger),
+        (of(judgment("s", "c1", 2, at)), ConflictCause::CallId),
+        (with(vec![], vec![add(day, 1, Some(3))]), ConflictCause::Counter),
+        (with(vec![], vec![add(day + 1, 2, Some(1))]), ConflictCause::Counter),
         // A negative addition of a change does not offset its positive ones.
-        (with(vec![], vec![add(day, -2, None), add(day, 2, Some(4))]), Lost::Counter),
-        (with(vec![], vec![add(day, 1, None), add(day, 1, Some(4))]), Lost::Counter),
-        (with(vec![ledger(key(2), 0, &lost())], vec![add(day + 1, 1, None), add(day, 9, Some(4))]), Lost::Counter),
+        (with(vec![], vec![add(day, -2, None), add(day, 2, Some(4))]), ConflictCause::Counter),
+        (with(vec![], vec![add(day, 1, None), add(day, 1, Some(4))]), ConflictCause::Counter),
+        (
+            with(vec![ledger(key(2), 0, &lost())], vec![add(day + 1, 1, None), add(day, 9, Some(4))]),
+            ConflictCause::Counter,
+        ),
     ]
 }
 
 pub(super) async fn append_that_conflicts_stores_nothing([one, other]: &Replicas) {
     let at = now(&**one);
-    let first = judged("s", "c1", 1, at);
+    let first = judgment("s", "c1", 1, at);
     let counted = vec![add(at.day(), 3, Some(3))];
     let first = Change { ledger: vec![ledger(key(0), 0, &first)], counters: counted, ..of(first) };
     append(&**one, &new(&Slots::default(), "s", at), first).await.expect("stored");
-    append(&**one, &new(&Slots::default(), "taken", at), of(judged("taken", "c", 1, at))).await.expect("stored");
-    let before = stored(&**other, "s").await;
+    append(&**one, &new(&Slots::default(), "taken", at), of(judgment("taken", "c", 1, at))).await.expect("stored");
+    let before = dump_tree(&**other, "s").await;
     for (change, lost) in conflicts(at) {
         let text = format!("{change:?}");
         assert_eq!(append(&**other, &load(&**other, "s").await, change).await, Err(lost), "{text}");
-        assert_eq!(stored(&**other, "s").await, before, "{text}");
+        assert_eq!(dump_tree(&**other, "s").await, before, "{text}");
     }
     // A change without a conflict is stored.
-    let last = judged("s", "c2", 2, at);
+    let last = judgment("s", "c2", 2, at);
     let (rows, counted) = (vec![ledger(key(0), 1, &last)], vec![add(at.day(), 1, Some(4)), add(at.day(), -2, None)]);
     let last = Change { ledger: rows, counters: counted, ..of(last) };
     append(&**other, &load(&**other, "s").await, last).await.expect("stored");
@@ -121,45 +127,45 @@ pub(super) async fn append_that_conflicts_stores_nothing([one, other]: &Replicas
 
 pub(super) async fn append_loses_by_its_first_conflict([one, other]: &Replicas) {
     let at = now(&**one);
-    let first = judged("s", "c1", 1, at);
+    let first = judgment("s", "c1", 1, at);
     let first = Change { ledger: vec![ledger(key(0), 0, &first)], counters: vec![add(at.day(), 3, None)], ..of(first) };
     append(&**one, &new(&Slots::default(), "s", at), first).await.expect("stored");
-    append(&**one, &new(&Slots::default(), "taken", at), of(judged("taken", "c", 1, at))).await.expect("stored");
-    let lost = judged("s", "c1", 2, at);
-    let taken = JudgmentEvent { parent: Some(session("s")), depth: 1, ..judged("taken", "x", 3, at) };
+    append(&**one, &new(&Slots::default(), "taken", at), of(judgment("taken", "c", 1, at))).await.expect("stored");
+    let lost = judgment("s", "c1", 2, at);
+    let taken = JudgmentEvent { parent: Some(session("s")), depth: 1, ..judgment("taken", "x", 3, at) };
     let mut all =
         Change { ledger: vec![ledger(key(0), 0, &lost)], counters: vec![add(at.day(), 1, Some(1))], ..of(lost) };
     all.events.push(Event::Judged(Box::new(taken)));
     let stale = new(&Slots::default(), "s", at);
-    assert_eq!(append(&**other, &stale, Change { ..all.clone() }).await, Err(Lost::Version));
+    assert_eq!(append(&**other, &stale, Change { ..all.clone() }).await, Err(ConflictCause::Version));
     let expect = async |change: &Change, lost| {
         assert_eq!(append(&**other, &load(&**other, "s").await, change.clone()).await, Err(lost));
     };
-    expect(&all, Lost::Session).await;
+    expect(&all, ConflictCause::Session).await;
     all.events.truncate(1);
-    expect(&all, Lost::Ledger).await;
+    expect(&all, ConflictCause::Ledger).await;
     all.ledger.clear();
-    expect(&all, Lost::CallId).await;
-    all.events = of(judged("s", "c2", 2, at)).events;
-    expect(&all, Lost::Counter).await;
+    expect(&all, ConflictCause::CallId).await;
+    all.events = of(judgment("s", "c2", 2, at)).events;
+    expect(&all, ConflictCause::Counter).await;
     all.counters.clear();
     append(&**other, &load(&**other, "s").await, all).await.expect("stored");
 }
 
 pub(super) async fn append_on_a_lost_one_is_lost([one, other]: &Replicas) {
     let at = now(&**one);
-    append(&**one, &new(&Slots::default(), "s", at), of(judged("s", "c1", 1, at))).await.expect("stored");
+    append(&**one, &new(&Slots::default(), "s", at), of(judgment("s", "c1", 1, at))).await.expect("stored");
     let behind = load(&**other, "s").await;
     for n in 2..4 {
-        append(&**one, &load(&**one, "s").await, of(judged("s", &format!("c{n}"), n, at))).await.expect("stored");
+        append(&**one, &load(&**one, "s").await, of(judgment("s", &format!("c{n}"), n, at))).await.expect("stored");
     }
     // The second of them names the version that the tree has by now.
-    let first = send(&**other, &behind, of(judged("s", "lost", 2, at))).await;
-    let second = send(&**other, &behind, of(judged("s", "x", 3, at))).await;
-    let third = send(&**other, &behind, of(judged("s", "y", 4, at))).await;
-    assert_eq!(first.committed().await.map(drop), Err(Lost::Version));
+    let first = send(&**other, &behind, of(judgment("s", "lost", 2, at))).await;
+    let second = send(&**other, &behind, of(judgment("s", "x", 3, at))).await;
+    let third = send(&**other, &behind, of(judgment("s", "y", 4, at))).await;
+    assert_eq!(first.wait_for_commit().await.map(drop), Err(ConflictCause::Version));
     for next in [second, third] {
-        next.committed().await.expect_err("it stands on what is lost");
+        next.wait_for_commit().await.expect_err("it stands on what is lost");
     }
     assert!(behind.advance(|_| ()).is_none(), "the tree is to be read anew");
     assert_eq!(tree(&**one, "s").await.version, 3);
@@ -176,19 +182,19 @@ pub(super) async fn appends_at_once_are_each_stored_once(replicas: &Replicas) {
                 loop {
                     let known = store.tree(DEFAULT_TENANT, &root, None).await.expect("readable");
                     let slot = match known {
-                        Some(tree) => Slots::default().put(tree),
+                        Some(tree) => Slots::default().put_tree(tree),
                         None => new(&Slots::default(), "s", at),
                     };
                     let row = store.ledger_rows(DEFAULT_TENANT, &root, vec![Some(key(0))]).await.expect("readable");
                     let revision = row[0].as_ref().map_or(0, |row| row.revision);
                     let seq = slot.advance(|tree| tree.version).expect("whole") + 1;
-                    let event = judged("s", &format!("c{writer}-{n}"), seq, at);
+                    let event = judgment("s", &format!("c{writer}-{n}"), seq, at);
                     let rows = vec![ledger(key(0), revision, &event)];
                     let counted = vec![add(at.day(), 1, None)];
                     let change = Change { ledger: rows, counters: counted, ..of(event) };
                     match append(&*store, &slot, change).await {
                         Ok(()) => break,
-                        Err(Lost::Version | Lost::Ledger) => lost += 1,
+                        Err(ConflictCause::Version | ConflictCause::Ledger) => lost += 1,
                         Err(other) => panic!("{other:?}"),
                     }
                 }
@@ -216,7 +222,7 @@ pub(super) async fn known_tree_catches_up([one, other]: &Replicas) {
     let slot = new(&Slots::default(), "s", at);
     let mut known = Vec::new();
     for n in 1..=6 {
-        append(&**one, &slot, of(judged("s", &format!("c{n}"), n, at.plus_ms(n)))).await.expect("stored");
+        append(&**one, &slot, of(judgment("s", &format!("c{n}"), n, at.plus_ms(n)))).await.expect("stored");
         known.push(tree(&**other, "s").await);
     }
     let last = known.last().cloned();
@@ -229,11 +235,11 @@ pub(super) async fn known_tree_catches_up([one, other]: &Replicas) {
 
 pub(super) async fn calls_are_read_back([one, other]: &Replicas) {
     let (at, slot) = (now(&**one), new(&Slots::default(), "s", now(&**one)));
-    let call = permitted("s", "c1", 1, at, at.plus_ms(60_000));
+    let call = permitted_judgment("s", "c1", 1, at, at.plus_ms(60_000));
     append(&**one, &slot, of(call.clone())).await.expect("stored");
     let gone = other.result(DEFAULT_TENANT, &session("s"), &call_id("c1")).await.expect("readable").expect("told");
     assert!(gone.is_gone && gone.text.is_none());
-    let report = |seq, result| Event::Settled(Box::new(settled(&call, seq, at.plus_ms(seq), result)));
+    let report = |seq, result| Event::Settled(Box::new(report_event(&call, seq, at.plus_ms(seq), result)));
     append(&**one, &slot, change(vec![report(2, "first")])).await.expect("stored");
     append(&**one, &slot, change(vec![report(3, "second")])).await.expect("stored");
     let edited = EditedArguments { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"n":2}"#.into()) };
@@ -267,9 +273,9 @@ pub(super) async fn calls_are_read_back([one, other]: &Replicas) {
     let seqs =
         async |call| other.call(tenant, &s, call).await.expect("readable").iter().map(Event::seq).collect::<Vec<_>>();
     assert_eq!((seqs(&c1).await, seqs(&unknown).await), (vec![1, 2, 3], vec![]));
-    assert_eq!(other.edited(tenant, &s, &c1).await, Ok(Some(edited)));
-    assert_eq!(other.edited(tenant, &s, &unknown).await, Ok(None));
-    append(&**one, &slot, of(judged("s", "c2", 5, at.plus_ms(5)))).await.expect("stored");
+    assert_eq!(other.find_edit(tenant, &s, &c1).await, Ok(Some(edited)));
+    assert_eq!(other.find_edit(tenant, &s, &unknown).await, Ok(None));
+    append(&**one, &slot, of(judgment("s", "c2", 5, at.plus_ms(5)))).await.expect("stored");
     let past = async |most| other.past_calls(tenant, &s, most).await.expect("readable");
     let (all, last) = (past(10).await, past(1).await);
     let told: Vec<_> = all.iter().map(|call| (call.seq, call.outcome.as_ref().map(|outcome| outcome.at))).collect();
@@ -279,14 +285,14 @@ pub(super) async fn calls_are_read_back([one, other]: &Replicas) {
 
 pub(super) async fn report_on_a_forgotten_call_is_remembered([one, other]: &Replicas) {
     let (at, slot) = (now(&**one), new(&Slots::default(), "s", now(&**one)));
-    let (call, digest) = (permitted("s", "c1", 1, at, at.plus_ms(60_000)), ResultDigest([9; 32]));
+    let (call, digest) = (permitted_judgment("s", "c1", 1, at, at.plus_ms(60_000)), ResultDigest([9; 32]));
     let unknown =
-        SettledEvent { status: OutcomeStatus::Unknown, by_lease: true, result: None, ..settled(&call, 2, at, "") };
+        SettledEvent { status: OutcomeStatus::Unknown, by_lease: true, result: None, ..report_event(&call, 2, at, "") };
     append(&**one, &slot, of(call.clone())).await.expect("stored");
     append(&**one, &slot, change(vec![Event::Settled(Box::new(unknown))])).await.expect("stored");
     let last = 3 + CALLS_MAX as u64;
     for n in 3..=last {
-        append(&**one, &slot, of(judged("s", &format!("c{n}"), n, at))).await.expect("stored");
+        append(&**one, &slot, of(judgment("s", &format!("c{n}"), n, at))).await.expect("stored");
     }
     let events = other.call(DEFAULT_TENANT, &session("s"), &call_id("c1")).await.expect("readable");
     let slot = load(&**other, "s").await;
@@ -296,7 +302,7 @@ pub(super) async fn report_on_a_forgotten_call_is_remembered([one, other]: &Repl
         is_forgotten
     });
     assert_eq!(recalled, Some(true));
-    let late = SettledEvent { digest: Some(digest), ..settled(&call, last + 1, at, "late") };
+    let late = SettledEvent { digest: Some(digest), ..report_event(&call, last + 1, at, "late") };
     append(&**other, &slot, change(vec![Event::Settled(Box::new(late))])).await.expect("stored");
     for store in [one, other] {
         let tree = tree(&**store, "s").await;
@@ -306,7 +312,7 @@ pub(super) async fn report_on_a_forgotten_call_is_remembered([one, other]: &Repl
 
 pub(super) async fn tenants_see_nothing_of_each_other([one, other]: &Replicas) {
     let (at, stranger) = (now(&**one), TenantId(2));
-    let first = judged("s", "c", 1, at);
+    let first = judgment("s", "c", 1, at);
     let first =
         Change { ledger: vec![ledger(key(0), 0, &first)], counters: vec![add(at.day(), 1, Some(1))], ..of(first) };
     append(&**one, &new(&Slots::default(), "s", at), first.clone()).await.expect("stored");
@@ -329,11 +335,11 @@ pub(super) async fn due_trees_are_taken_by_one([one, other]: &Replicas) {
     };
     for (n, root) in ["late", "early"].into_iter().enumerate() {
         let lease_until = at.plus_ms(2_000 - 1_000 * n as u64);
-        append(&**one, &new(&Slots::default(), root, at), of(permitted(root, "c", 1, at, lease_until)))
+        append(&**one, &new(&Slots::default(), root, at), of(permitted_judgment(root, "c", 1, at, lease_until)))
             .await
             .expect("stored");
     }
-    append(&**one, &new(&Slots::default(), "closed", at), of(judged("closed", "c", 1, at))).await.expect("stored");
+    append(&**one, &new(&Slots::default(), "closed", at), of(judgment("closed", "c", 1, at))).await.expect("stored");
     assert!(due(other, 999).await.is_empty());
     let early = due(other, 1_000).await;
     assert_eq!(early.iter().map(|tree| (tree.root.as_str(), tree.version)).collect::<Vec<_>>(), [("early", 1)]);
@@ -343,7 +349,7 @@ pub(super) async fn due_trees_are_taken_by_one([one, other]: &Replicas) {
     assert_eq!(due(other, 21_000).await, early, "whoever had it may have died");
     // Put off, unless it has moved.
     one.put_off(&early[0], Some(at.plus_ms(90_000))).await.expect("put off");
-    append(&**one, &load(&**one, "late").await, of(judged("late", "c2", 2, at))).await.expect("stored");
+    append(&**one, &load(&**one, "late").await, of(judgment("late", "c2", 2, at))).await.expect("stored");
     one.put_off(&late[0], None).await.expect("nothing to do");
     let again = due(other, 89_999).await;
     assert_eq!(again.iter().map(|tree| (tree.root.as_str(), tree.version)).collect::<Vec<_>>(), [("late", 2)]);
@@ -353,9 +359,9 @@ pub(super) async fn due_trees_are_taken_by_one([one, other]: &Replicas) {
 pub(super) async fn owner_is_who_came_first([one, other]: &Replicas) {
     let root = session("s");
     assert_eq!(one.owner(DEFAULT_TENANT, &root).await, Ok(None));
-    assert_eq!(other.own(DEFAULT_TENANT, &root, "ann").await, Ok("ann".to_owned()));
+    assert_eq!(other.claim_owner(DEFAULT_TENANT, &root, "ann").await, Ok("ann".to_owned()));
     for store in [one, other] {
-        assert_eq!(store.own(DEFAULT_TENANT, &root, "bob").await, Ok("ann".to_owned()));
+        assert_eq!(store.claim_owner(DEFAULT_TENANT, &root, "bob").await, Ok("ann".to_owned()));
         assert_eq!(store.owner(DEFAULT_TENANT, &root).await, Ok(Some("ann".to_owned())));
         assert_eq!(store.owner(DEFAULT_TENANT, &session("t")).await, Ok(None));
     }

@@ -17,7 +17,7 @@ use callgate_core::{
     engine,
     policy::Policy,
 };
-use callgate_store::{DecisionStore, Lost, Pending, Slot, Slots};
+use callgate_store::{ConflictCause, DecisionStore, Pending, Slot, Slots};
 
 use crate::common::gates::{ask, call_id, session};
 
@@ -27,7 +27,7 @@ pub(super) fn now(store: &dyn DecisionStore) -> Timestamp {
 }
 
 /// A judgement of a call in `in_session`, as the `seq`-th event.
-pub(super) fn judged(in_session: &str, call: &str, seq: u64, at: Timestamp) -> JudgmentEvent {
+pub(super) fn judgment(in_session: &str, call: &str, seq: u64, at: Timestamp) -> JudgmentEvent {
     let arguments = format!(r#"{{"call":"{call}"}}"#);
     JudgmentEvent {
         policy: "p".into(),
@@ -36,7 +36,7 @@ pub(super) fn judged(in_session: &str, call: &str, seq: u64, at: Timestamp) -> J
 }
 
 /// The same, permitted until `lease_until`.
-pub(super) fn permitted(
+pub(super) fn permitted_judgment(
     in_session: &str,
     call: &str,
     seq: u64,
@@ -53,11 +53,11 @@ pub(super) fn permitted(
         reserved_micros: 0,
         ledger_revision: 0,
     };
-    JudgmentEvent { permit: Some(permit), ..judged(in_session, call, seq, at) }
+    JudgmentEvent { permit: Some(permit), ..judgment(in_session, call, seq, at) }
 }
 
 /// A report on the permit `permit_seq`.
-pub(super) fn settled(of: &JudgmentEvent, seq: u64, at: Timestamp, result: &str) -> SettledEvent {
+pub(super) fn report_event(of: &JudgmentEvent, seq: u64, at: Timestamp, result: &str) -> SettledEvent {
     SettledEvent {
         seq,
         at,
@@ -149,12 +149,12 @@ pub(super) fn new(slots: &Slots, root: &str, at: Timestamp) -> Arc<Slot> {
 }
 
 pub(super) fn new_of(slots: &Slots, tenant: TenantId, root: &str, at: Timestamp) -> Arc<Slot> {
-    slots.put(CallTree::new(tenant, session(root), at))
+    slots.put_tree(CallTree::new(tenant, session(root), at))
 }
 
 /// A tree as it is stored, in a cache of its own.
 pub(super) async fn load(store: &dyn DecisionStore, root: &str) -> Arc<Slot> {
-    Slots::default().put(tree(store, root).await)
+    Slots::default().put_tree(tree(store, root).await)
 }
 
 pub(super) async fn tree(store: &dyn DecisionStore, root: &str) -> CallTree {
@@ -168,12 +168,12 @@ pub(super) async fn send(store: &dyn DecisionStore, slot: &Arc<Slot>, change: Ch
     sent.expect("nothing of it was lost")
 }
 
-pub(super) async fn append(store: &dyn DecisionStore, slot: &Arc<Slot>, change: Change) -> Result<(), Lost> {
-    send(store, slot, change).await.committed().await.map(drop)
+pub(super) async fn append(store: &dyn DecisionStore, slot: &Arc<Slot>, change: Change) -> Result<(), ConflictCause> {
+    send(store, slot, change).await.wait_for_commit().await.map(drop)
 }
 
 /// Everything that is stored of a tree, as text.
-pub(super) async fn stored(store: &dyn DecisionStore, root: &str) -> String {
+pub(super) async fn dump_tree(store: &dyn DecisionStore, root: &str) -> String {
     let (root, day) = (session(root), now(store).day());
     let tree = store.tree(DEFAULT_TENANT, &root, None).await.expect("readable");
     let rows = store.ledger_rows(DEFAULT_TENANT, &root, (0..4).map(|n| Some(key(n))).collect()).await;

@@ -24,7 +24,7 @@ use callgate_core::{
     engine::{self, Evaluation, SharedState},
     policy::Policy,
 };
-use callgate_store::{DecisionStore, Lost, Slot, Slots};
+use callgate_store::{ConflictCause, DecisionStore, Slot, Slots};
 use proptest::{
     collection::vec,
     prelude::*,
@@ -115,10 +115,10 @@ impl Replica {
             Some(tree) => Some(tree),
             None => self.store.tree(DEFAULT_TENANT, root, None).await.expect("readable"),
         };
-        self.slots.put(read.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, root.clone(), now)))
+        self.slots.put_tree(read.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, root.clone(), now)))
     }
 
-    fn shared(&self, key: Option<LedgerKey>) -> SharedState {
+    fn shared_state(&self, key: Option<LedgerKey>) -> SharedState {
         let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
         SharedState { counters: self.counters.clone(), ledger, ..SharedState::default() }
     }
@@ -184,7 +184,7 @@ impl Play {
         let slot = replica.slot(&root, now).await;
         let key = engine::ledger_key(&root, &proposal);
         self.keys.extend(key.map(|key| (root.clone(), key)));
-        let shared = replica.shared(key);
+        let shared = replica.shared_state(key);
         let judge = |tree: &CallTree| engine::evaluate(&policy, tree, &shared, &proposal, None, now);
         match slot.advance(|tree| judge(tree)).expect("whole") {
             Err(rejection) => format!("{rejection:?}"),
@@ -205,9 +205,9 @@ impl Play {
         let Some(root) = replica.roots.get(&of).cloned() else { return "unknown".to_owned() };
         let slot = replica.slot(&root, now).await;
         let known = slot.advance(|tree| {
-            tree.sessions.get(&of).and_then(|session| engine::ledger_key_of(&root, session.reported(&call)?))
+            tree.sessions.get(&of).and_then(|session| engine::ledger_key_of(&root, session.find_reported_call(&call)?))
         });
-        let shared = replica.shared(known.expect("whole"));
+        let shared = replica.shared_state(known.expect("whole"));
         let mut report = report(of.as_str(), call.as_str(), status);
         report.result = (status == OutcomeStatus::Success).then(|| format!("result of {call}"));
         match slot.advance(|tree| engine::record(&self.policy, tree, &shared, &report, now)).expect("whole") {
@@ -219,14 +219,14 @@ impl Play {
         }
     }
 
-    async fn append(&mut self, who: usize, slot: &Arc<Slot>, change: Change) -> Result<(), Lost> {
+    async fn append(&mut self, who: usize, slot: &Arc<Slot>, change: Change) -> Result<(), ConflictCause> {
         let replica = &mut self.replicas[who];
         let queue = replica.store.queue_slot().await.expect("a slot");
         let pending = slot.advance(|tree| queue.send(engine::advance(tree, change.clone()), slot)).expect("whole");
-        if let Err(lost) = pending.committed().await {
+        if let Err(lost) = pending.wait_for_commit().await {
             replica.slots.invalidate(DEFAULT_TENANT, slot);
             self.lost.insert(lost.as_str());
-            if lost == Lost::Counter {
+            if lost == ConflictCause::Counter {
                 replica.counters.clone_from(&self.counters);
             }
             self.refresh(who).await;
@@ -259,7 +259,7 @@ impl Play {
     }
 
     /// Everything that the store says in the end.
-    async fn stored(&self, store: &dyn DecisionStore) -> Vec<String> {
+    async fn dump_store(&self, store: &dyn DecisionStore) -> Vec<String> {
         let mut said = Vec::new();
         for name in NAMES.map(|name| self.name(name)) {
             let Some(found) = store.find(DEFAULT_TENANT, &name, None).await.expect("readable") else {
@@ -303,7 +303,7 @@ async fn play(
         let answer = play.step(step).await;
         said.push(format!("{step:?}: {answer}"));
     }
-    said.extend(play.stored(reader).await);
+    said.extend(play.dump_store(reader).await);
     (said, play.lost)
 }
 

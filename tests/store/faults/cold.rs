@@ -10,23 +10,25 @@ use tokio::time::sleep;
 
 use super::proxy::Proxy;
 use crate::common::{
-    all,
-    books::{fold, gapless, good, sums},
-    citus,
-    gates::{agent, ask, done, evaluate, gate, gate_on, open, policy, said, session, store, try_evaluate, two_gates},
+    all, citus,
+    gates::{
+        agent, ask, describe_answer, evaluate, gate, gate_on, open, policy, run_call, session, store, try_evaluate,
+        two_gates,
+    },
+    invariants::{fold, gapless, good, sums},
     postgres::Postgres,
     until,
 };
 
 /// A replica with counted statements, and open connections.
-async fn counted(postgres: &Postgres) -> (Arc<Gate>, Proxy) {
+async fn counted_replica(postgres: &Postgres) -> (Arc<Gate>, Proxy) {
     let proxy = Proxy::to(postgres);
     let gate = gate_on(open(proxy.options.clone()).await.expect("a store"), &policy(&["same_call"]));
-    done(&gate, ask("warm", "c", "save", "{}"), "row").await;
+    run_call(&gate, ask("warm", "c", "save", "{}"), "row").await;
     (gate, proxy)
 }
 
-fn numbered(n: usize) -> String {
+fn session_name(n: usize) -> String {
     format!(r#"{{"n":{n}}}"#)
 }
 
@@ -46,16 +48,17 @@ async fn a_new_session_costs_one_read_and_a_cold_one_two() {
     let postgres = Postgres::start().await;
     let other = gate(&postgres, &policy(&["same_call"])).await;
     for n in 0..5 {
-        done(&other, ask(&format!("cold-{n}"), "c", "look", "{}"), "row").await;
+        run_call(&other, ask(&format!("cold-{n}"), "c", "look", "{}"), "row").await;
     }
-    let (gate, proxy) = counted(&postgres).await;
+    let (gate, proxy) = counted_replica(&postgres).await;
     let new = least(&proxy, 5, async |n| drop(evaluate(&gate, ask(&format!("new-{n}"), "c", "look", "{}")).await));
     assert_eq!(new.await, 1);
-    let again =
-        least(&proxy, 5, async |n| drop(evaluate(&gate, ask(&format!("new-{n}"), "d", "look", &numbered(0))).await));
+    let again = least(&proxy, 5, async |n| {
+        drop(evaluate(&gate, ask(&format!("new-{n}"), "d", "look", &session_name(0))).await)
+    });
     assert_eq!(again.await, 0);
     let cold = least(&proxy, 5, async |n| {
-        drop(evaluate(&gate, ask(&format!("cold-{n}"), "d", "look", &numbered(1))).await);
+        drop(evaluate(&gate, ask(&format!("cold-{n}"), "d", "look", &session_name(1))).await);
     });
     assert_eq!(cold.await, 2);
 }
@@ -65,8 +68,8 @@ async fn an_agent_that_comes_back_after_a_while_waits_for_no_counter() {
     let postgres = Postgres::start().await;
     let proxy = Proxy::to(&postgres);
     let gate = gate_on(open(proxy.options.clone()).await.expect("a store"), &policy(&["budget"]));
-    let call = |n: usize| Request { agent: agent("robot"), ..ask("s", &format!("c{n}"), "look", &numbered(n)) };
-    done(&gate, call(9), "row").await;
+    let call = |n: usize| Request { agent: agent("robot"), ..ask("s", &format!("c{n}"), "look", &session_name(n)) };
+    run_call(&gate, call(9), "row").await;
     let mut waited_for = usize::MAX;
     for n in 0..5 {
         sleep(Duration::from_millis(600)).await;
@@ -80,11 +83,11 @@ async fn an_agent_that_comes_back_after_a_while_waits_for_no_counter() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_change_is_written_in_one_round_trip() {
     let postgres = Postgres::start().await;
-    let (gate, proxy) = counted(&postgres).await;
+    let (gate, proxy) = counted_replica(&postgres).await;
     for (in_session, tool) in [("warm", "look"), ("warm", "pay"), ("new", "look"), ("another", "pay")] {
         let before = proxy.writes();
         let request = ask(in_session, &format!("{tool}-1"), tool, &format!(r#"{{"of":"{in_session}"}}"#));
-        done(&gate, request, "row").await;
+        run_call(&gate, request, "row").await;
         assert_eq!(proxy.writes() - before, 2, "a permit and a report: {tool} of {in_session}");
     }
 }
@@ -92,9 +95,9 @@ async fn every_change_is_written_in_one_round_trip() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_reads_its_ledger_rows_at_once() {
     let postgres = Postgres::start().await;
-    let (gate, proxy) = counted(&postgres).await;
+    let (gate, proxy) = counted_replica(&postgres).await;
     let batch = |turn: usize| -> Vec<Request> {
-        (0..64).map(|n| ask("s", &format!("c{turn}-{n}"), "save", &numbered(64 * turn + n))).collect()
+        (0..64).map(|n| ask("s", &format!("c{turn}-{n}"), "save", &session_name(64 * turn + n))).collect()
     };
     drop(Box::pin(gate.decisions.evaluate(batch(0))).await.expect("judged"));
     let reads =
@@ -106,11 +109,11 @@ async fn a_batch_reads_its_ledger_rows_at_once() {
 async fn a_tree_that_others_move_is_brought_up_to_date_by_one_read() {
     let postgres = Postgres::start().await;
     let other = gate(&postgres, &policy(&["same_call"])).await;
-    let (gate, proxy) = counted(&postgres).await;
+    let (gate, proxy) = counted_replica(&postgres).await;
     let mut n = 0;
     let mut turn = async |gate: &Gate| {
         n += 1;
-        drop(evaluate(gate, ask("s", &format!("c{n}"), "look", &numbered(n))).await);
+        drop(evaluate(gate, ask("s", &format!("c{n}"), "look", &session_name(n))).await);
     };
     for _ in 0..2 {
         turn(&other).await;
@@ -129,13 +132,14 @@ async fn trees_that_two_replicas_share_are_not_read_anew_however_many_they_are()
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &policy(&["same_call"])).await;
     let turn = async |gate: &Arc<Gate>, turn: usize| {
-        let asked =
-            (0..SESSIONS).map(|n| {
-                let gate = Arc::clone(gate);
-                async move {
-                    said(&evaluate(&gate, ask(&format!("s{n}"), &format!("c{turn}"), "look", &numbered(turn))).await)
-                }
-            });
+        let asked = (0..SESSIONS).map(|n| {
+            let gate = Arc::clone(gate);
+            async move {
+                describe_answer(
+                    &evaluate(&gate, ask(&format!("s{n}"), &format!("c{turn}"), "look", &session_name(turn))).await,
+                )
+            }
+        });
         assert!(all(asked).await.iter().all(|answer| answer == "ALLOW"));
     };
     // Each has lost in each tree once, and knows that it is not its own.
@@ -207,7 +211,7 @@ async fn sessions_that_all_come_at_once_are_never_told_an_outage() {
     let cold = self::gate(&postgres, &policy(&["same_call"])).await;
     let asked = (0..SESSIONS).map(|n| {
         let cold = Arc::clone(&cold);
-        async move { try_evaluate(&cold, ask(&name(n), "d", "look", &numbered(n))).await }
+        async move { try_evaluate(&cold, ask(&name(n), "d", "look", &session_name(n))).await }
     });
     let answers = all(asked).await;
     let is_told =
@@ -217,7 +221,7 @@ async fn sessions_that_all_come_at_once_are_never_told_an_outage() {
     }
     assert!(answers.iter().any(Result::is_ok));
     for n in 0..SESSIONS {
-        drop(evaluate(&cold, ask(&name(n), "d", "look", &numbered(n))).await);
+        drop(evaluate(&cold, ask(&name(n), "d", "look", &session_name(n))).await);
     }
     assert_eq!(postgres.number("select count(*) from call where call_id = 'd'").await, SESSIONS as i64);
 }
@@ -232,7 +236,7 @@ async fn a_cold_tree_takes_as_long_as_it_has_calls() {
     for calls in [10, 1_000, 10_000] {
         let root = format!("s{calls}");
         for n in 0..10 {
-            done(&gate, ask(&root, &format!("c{n}"), "look", &numbered(n)), "row").await;
+            run_call(&gate, ask(&root, &format!("c{n}"), "look", &session_name(n)), "row").await;
         }
         let copies = calls / 10 - 1;
         for (table, changed) in [

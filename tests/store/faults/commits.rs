@@ -8,11 +8,11 @@ use callgate_server::gate::{GateError, NoAnswer};
 
 use super::{
     History, Replicas, check, client,
-    proxy::{At, Proxy, Then},
+    proxy::{At, FaultAction, Proxy},
 };
 use crate::common::{
     all,
-    gates::{ask, done, evaluate, insist, insist_on, key, policy, record, said, success, try_evaluate},
+    gates::{ask, describe_answer, evaluate, insist, insist_on, key, policy, record, run_call, success, try_evaluate},
     within,
 };
 
@@ -25,29 +25,29 @@ const CUTS: usize = 6;
 /// Calls under load.
 const CALLS: usize = 120;
 
-async fn prepared() -> Replicas {
+async fn start_replicas() -> Replicas {
     let replicas = Replicas::start(&policy(&["same_call"])).await;
-    done(&replicas.gates[0], ask("known", "before", "look", "{}"), "row").await;
+    run_call(&replicas.gates[0], ask("known", "before", "look", "{}"), "row").await;
     replicas
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_whose_reply_is_cut_off_stands_and_is_told_when_asked_again() {
-    let replicas = prepared().await;
+    let replicas = start_replicas().await;
     let [one, other, _] = &replicas.gates;
     let proxy = &replicas.proxies[0];
     for (n, (session, call, tool)) in FORMS.into_iter().enumerate() {
         let request = || ask(session, call, tool, "{}");
-        proxy.trap(At::Reply, Then::Cut);
+        proxy.trap(At::Reply, FaultAction::Cut);
         let first = evaluate(one, request()).await;
         proxy.sprung(2 * n + 1).await;
-        assert_eq!((said(&first).as_str(), first.verdict.replayed), ("ALLOW", true), "it finds its own row");
+        assert_eq!((describe_answer(&first).as_str(), first.verdict.replayed), ("ALLOW", true), "it finds its own row");
         for gate in [one, other] {
             let again = evaluate(gate, request()).await;
             assert!(again.verdict.replayed && key(&again).is_some());
             assert_eq!(key(&again), key(&first));
         }
-        proxy.trap(At::Reply, Then::Cut);
+        proxy.trap(At::Reply, FaultAction::Cut);
         assert!(record(one, success(session, call, "done")).await.replayed, "it finds its own row");
         proxy.sprung(2 * n + 2).await;
         assert!(record(other, success(session, call, "done")).await.replayed);
@@ -59,20 +59,20 @@ async fn a_commit_whose_reply_is_cut_off_stands_and_is_told_when_asked_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_never_arrives_is_sent_again_before_it_is_acknowledged() {
-    let replicas = prepared().await;
+    let replicas = start_replicas().await;
     let [one, other, _] = &replicas.gates;
     let proxy = &replicas.proxies[0];
     for (n, (session, call, tool)) in [("new", "c1", "pay"), ("known", "c2", "save")].into_iter().enumerate() {
         let request = || ask(session, call, tool, "{}");
-        proxy.trap(At::Request, Then::Cut);
+        proxy.trap(At::Request, FaultAction::Cut);
         let first = evaluate(one, request()).await;
         proxy.sprung(2 * n + 1).await;
-        assert_eq!((said(&first).as_str(), first.verdict.replayed), ("ALLOW", false));
+        assert_eq!((describe_answer(&first).as_str(), first.verdict.replayed), ("ALLOW", false));
         // It is a promise by now: the other replica knows nothing but the database.
         let again = evaluate(other, request()).await;
         assert!(again.verdict.replayed);
         assert_eq!(key(&again), key(&first));
-        proxy.trap(At::Request, Then::Cut);
+        proxy.trap(At::Request, FaultAction::Cut);
         assert!(!record(one, success(session, call, "done")).await.replayed);
         proxy.sprung(2 * n + 2).await;
         assert!(record(other, success(session, call, "done")).await.replayed);
@@ -82,12 +82,12 @@ async fn a_commit_that_never_arrives_is_sent_again_before_it_is_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_who_never_learns_of_a_commit_is_told_by_another_replica() {
-    let replicas = prepared().await;
+    let replicas = start_replicas().await;
     let [asks, reports, knows] = &replicas.gates;
     let permit = evaluate(reports, ask("known", "reported", "pay", r#"{"n":1}"#)).await;
-    assert_eq!(said(&permit), "ALLOW");
+    assert_eq!(describe_answer(&permit), "ALLOW");
     for proxy in &replicas.proxies[..2] {
-        proxy.trap(At::Reply, Then::Hole);
+        proxy.trap(At::Reply, FaultAction::Hole);
     }
     let request = ask("new", "asked", "pay", r#"{"n":2}"#);
     let report = success("known", "reported", "paid");
@@ -101,10 +101,13 @@ async fn a_caller_who_never_learns_of_a_commit_is_told_by_another_replica() {
     assert!(matches!(asked, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{asked:?}");
     assert!(matches!(reported, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{reported:?}");
     let told = evaluate(knows, request.clone()).await;
-    assert_eq!((said(&told).as_str(), told.verdict.replayed), ("ALLOW", true), "it was committed");
+    assert_eq!((describe_answer(&told).as_str(), told.verdict.replayed), ("ALLOW", true), "it was committed");
     assert!(record(knows, report.clone()).await.replayed, "it was committed");
-    assert_eq!(said(&evaluate(knows, ask("s", "c", "pay", r#"{"n":1}"#)).await), "REUSE duplicate_call_blocked");
-    assert_eq!(said(&evaluate(knows, ask("s", "d", "pay", r#"{"n":2}"#)).await), "WAIT call_in_flight");
+    assert_eq!(
+        describe_answer(&evaluate(knows, ask("s", "c", "pay", r#"{"n":1}"#)).await),
+        "REUSE duplicate_call_blocked"
+    );
+    assert_eq!(describe_answer(&evaluate(knows, ask("s", "d", "pay", r#"{"n":2}"#)).await), "WAIT call_in_flight");
 
     for proxy in &replicas.proxies[..2] {
         proxy.heal_for_new_lines();
@@ -119,7 +122,7 @@ async fn a_caller_who_never_learns_of_a_commit_is_told_by_another_replica() {
 /// Cuts off commits, and replies to them, one after the other.
 async fn cut_again_and_again(proxy: &Proxy) {
     for n in 0..CUTS {
-        proxy.trap([At::Reply, At::Request][n % 2], Then::Cut);
+        proxy.trap([At::Reply, At::Request][n % 2], FaultAction::Cut);
         proxy.sprung(n + 1).await;
     }
 }
@@ -139,8 +142,8 @@ async fn parted_under_load(replicas: Replicas) {
     let [one, other, third] = &replicas.proxies;
     let (answers, ..) =
         tokio::join!(Box::pin(load), cut_again_and_again(one), cut_again_and_again(other), cut_again_and_again(third));
-    assert!(answers.iter().all(|answer| said(answer) == "ALLOW"));
-    let told = history.told();
+    assert!(answers.iter().all(|answer| describe_answer(answer) == "ALLOW"));
+    let told = history.observe();
     assert_eq!((told.permits.len(), told.results.len(), told.executed.len()), (CALLS, CALLS, CALLS));
     check(&replicas.postgres, &history).await;
     replicas.batches_were_shared().await;
@@ -148,11 +151,11 @@ async fn parted_under_load(replicas: Replicas) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_parted_from_their_callers_under_load_lose_and_double_nothing() {
-    parted_under_load(prepared().await).await;
+    parted_under_load(start_replicas().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_of_two_tenants_parted_from_their_callers_lose_and_double_nothing_and_cross_nowhere() {
+async fn commits_of_two_tenants_without_their_callers_are_neither_lost_doubled_nor_mixed() {
     let rules = ["same_call"];
-    parted_under_load(Replicas::shared(&policy(&rules), &rules, "").await).await;
+    parted_under_load(Replicas::start_for_tenants(&policy(&rules), &rules, "").await).await;
 }

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use super::{Replicas, check, client};
 use crate::common::{
     all,
-    gates::{agent, ask, policy, said},
+    gates::{agent, ask, describe_answer, policy},
     postgres::Postgres,
     process::signal,
     until,
@@ -41,7 +41,7 @@ async fn crash_session(postgres: &Postgres) {
 
 const RULES: [&str; 2] = ["same_call", "budget"];
 
-fn limited() -> Policy {
+fn limited_policy() -> Policy {
     let mut policy = policy(&RULES);
     policy.rules.get_mut::<Budgets>().agent = BudgetLimits::new([(Dimension::ToolCalls, LIMIT as u64)]);
     policy
@@ -73,9 +73,10 @@ async fn spent_to_the_last(replicas: Replicas) {
         assert!(permits <= LIMIT as i64, "{permits} permits");
     }
     let tenants = replicas.tenants.len();
-    let refused: Vec<_> = answers.iter().filter(|answer| answer.verdict.permit.is_none()).map(said).collect();
+    let refused: Vec<_> =
+        answers.iter().filter(|answer| answer.verdict.permit.is_none()).map(describe_answer).collect();
     assert_eq!(refused, vec!["STOP budget_exceeded"; tenants * (CRASHES * CALLS - LIMIT)]);
-    assert_eq!(history.told().permits.len(), tenants * LIMIT);
+    assert_eq!(history.observe().permits.len(), tenants * LIMIT);
     let used = "select tenant_id, agent_id, used from counter order by 1";
     let spent: Vec<String> = replicas.tenants.iter().map(|tenant| format!("({},robot,{LIMIT})", tenant.0)).collect();
     assert_eq!(replicas.postgres.rows(used).await, spent);
@@ -87,11 +88,11 @@ async fn spent_to_the_last(replicas: Replicas) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_budget_is_spent_to_the_last_and_no_further_while_the_database_crashes() {
-    spent_to_the_last(Replicas::start(&limited()).await).await;
+    spent_to_the_last(Replicas::start(&limited_policy()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tenants_spend_each_its_own_budget_to_the_last_while_the_database_crashes() {
     let budgets = format!("agent: {{max_tool_calls: {LIMIT}, max_total_cost_usd: 0}}");
-    spent_to_the_last(Replicas::shared(&limited(), &RULES, &budgets).await).await;
+    spent_to_the_last(Replicas::start_for_tenants(&limited_policy(), &RULES, &budgets).await).await;
 }

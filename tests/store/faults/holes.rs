@@ -12,11 +12,13 @@ use tokio::time::Instant;
 
 use super::{
     ANSWER_MAX, History, Replicas, check, client,
-    proxy::{At, Proxy, Then},
+    proxy::{At, FaultAction, Proxy},
 };
 use crate::common::{
     all,
-    gates::{agent, ask, done, evaluate, insist, key, policy, record, said, session, success, try_evaluate},
+    gates::{
+        agent, ask, describe_answer, evaluate, insist, key, policy, record, run_call, session, success, try_evaluate,
+    },
     until, within,
 };
 
@@ -56,7 +58,7 @@ async fn cut_off(replicas: Replicas) {
         }
     });
     let in_the_dark = tokio::spawn(all(asked.collect::<Vec<_>>()));
-    let errors = history.told().errors;
+    let errors = history.observe().errors;
     let requests = (0..60).flat_map(|n| {
         let request = ask(["known", "there"][n / 2 % 2], &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#));
         replicas.of_each(&request)
@@ -66,8 +68,8 @@ async fn cut_off(replicas: Replicas) {
         client([Arc::clone(&gate), Arc::clone(&gate), gate], 0, request, Arc::clone(&history))
     });
     let answers = all(clients.collect::<Vec<_>>()).await;
-    assert!(answers.iter().all(|answer| said(answer) == "ALLOW"));
-    assert_eq!(history.told().errors, errors, "the others are not disturbed");
+    assert!(answers.iter().all(|answer| describe_answer(answer) == "ALLOW"));
+    assert_eq!(history.observe().errors, errors, "the others are not disturbed");
     for (answer, took) in in_the_dark.await.expect("no panic") {
         assert!(matches!(answer, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{answer:?}");
         assert!(took < ANSWER_MAX, "that took {took:?}");
@@ -79,7 +81,7 @@ async fn cut_off(replicas: Replicas) {
         for n in 0..60 {
             let late = ask("late", &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#));
             let again = insist(&away, &Request { tenant, ..late }).await;
-            assert_eq!(said(&again), "REUSE duplicate_call_blocked", "order {n} was done elsewhere");
+            assert_eq!(describe_answer(&again), "REUSE duplicate_call_blocked", "order {n} was done elsewhere");
         }
         let state = away.decisions.session_state(tenant, &session("known"), extent(64)).await.expect("known");
         assert_eq!(state.calls.len(), 33, "all that the others did meanwhile");
@@ -96,7 +98,7 @@ async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_o
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_cut_off_lets_nothing_through_of_either_tenant_and_the_others_go_on() {
     let rules = ["same_call"];
-    cut_off(Replicas::shared(&policy(&rules), &rules, "").await).await;
+    cut_off(Replicas::start_for_tenants(&policy(&rules), &rules, "").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,13 +144,13 @@ async fn a_replica_that_vanishes_before_its_commit_does_not_hold_up_the_others()
     let [vanishes, one, other] = replicas.gates.clone();
     let request =
         |session: &str, call: &str| Request { agent: agent("robot"), ..ask(session, call, "pay", r#"{"n":1}"#) };
-    replicas.proxies[0].trap(At::Request, Then::Hole);
+    replicas.proxies[0].trap(At::Request, FaultAction::Hole);
     let lost = tokio::spawn(async move { try_evaluate(&vanishes, request("tree", "c")).await });
     replicas.proxies[0].sprung(1).await;
     let same = within(ALIVE, "the same tree", insist(&one, &request("tree", "c"))).await;
-    assert_eq!((said(&same).as_str(), same.verdict.replayed), ("ALLOW", false));
+    assert_eq!((describe_answer(&same).as_str(), same.verdict.replayed), ("ALLOW", false));
     let refused = within(ALIVE, "the same payment", insist(&other, &request("another", "c"))).await;
-    assert_eq!(said(&refused), "WAIT call_in_flight");
+    assert_eq!(describe_answer(&refused), "WAIT call_in_flight");
     let lost = within(ANSWER_MAX, "an error", lost).await.expect("no panic");
     assert!(matches!(lost, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{lost:?}");
     // The commit may arrive now; it is too late.
@@ -167,7 +169,7 @@ async fn a_change_that_arrives_late_counts_once_or_not_at_all() {
     let [first, second, knows] = &replicas.gates;
     let writers = "select pid from pg_stat_activity where application_name like 'callgate writer%'";
     for (gate, tree) in [(first, "first"), (second, "second")] {
-        done(gate, ask(tree, "before", "look", "{}"), "row").await;
+        run_call(gate, ask(tree, "before", "look", "{}"), "row").await;
     }
     assert_eq!(replicas.postgres.rows(writers).await.len(), 2, "of these two");
     replicas.proxies[..2].iter().for_each(Proxy::hole);

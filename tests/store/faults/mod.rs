@@ -42,11 +42,10 @@ use tokio::{
 use self::proxy::Proxy;
 use crate::{
     common::{
-        STEP,
-        books::{gapless_of, good, one_open_permit, sums_of},
-        citus,
+        STEP, citus,
         gates::{gate_on, key, open, policy_text, success, try_evaluate},
         in_time,
+        invariants::{gapless_of, good, one_open_permit, sums_of},
         postgres::Postgres,
     },
     tenants::create,
@@ -91,7 +90,7 @@ impl Replicas {
 
     /// As [`Replicas::start`] with a policy of these rules, for two tenants that show a token each. Both have the same
     /// policy; `budgets` is that part of it as a text.
-    async fn shared(policy: &Policy, rules: &[&str], budgets: &str) -> Self {
+    async fn start_for_tenants(policy: &Policy, rules: &[&str], budgets: &str) -> Self {
         let mut replicas = Self::start(policy).await;
         let (gate, root) = (&replicas.gates[0], Actor::from("root"));
         let acme = create(gate, "acme").await.id;
@@ -152,7 +151,7 @@ impl Replicas {
 /// Responses to clients, and their executions.
 #[derive(Default)]
 struct History {
-    told: Mutex<Told>,
+    told: Mutex<ClientRecord>,
     tokens: BTreeMap<TenantId, String>,
 }
 
@@ -160,7 +159,7 @@ struct History {
 type Name = (TenantId, String, String);
 
 #[derive(Default, Clone)]
-struct Told {
+struct ClientRecord {
     /// The key of the permit of a session's call.
     permits: BTreeMap<Name, String>,
     /// The result that was acknowledged for it.
@@ -171,11 +170,11 @@ struct Told {
 }
 
 impl History {
-    fn told(&self) -> Told {
+    fn observe(&self) -> ClientRecord {
         self.told.lock().expect("no panic").clone()
     }
 
-    fn note(&self, note: impl FnOnce(&mut Told)) {
+    fn note(&self, note: impl FnOnce(&mut ClientRecord)) {
         note(&mut self.told.lock().expect("no panic"));
     }
 
@@ -289,7 +288,7 @@ async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: 
 
 /// Compares all acknowledgments and executions with the stored rows.
 async fn check(postgres: &Postgres, history: &History) {
-    let told = history.told();
+    let told = history.observe();
     let sql = "select tenant_id, session_id, call_id, idempotency_key, outcome, result from tool_call";
     let rows = sqlx::query(sql).fetch_all(&mut postgres.connect().await).await.expect("rows");
     let mut stored: BTreeMap<Name, Vec<_>> = BTreeMap::new();

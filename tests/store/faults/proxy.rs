@@ -37,7 +37,7 @@ pub(super) enum At {
 
 /// Fault of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum FaultAction {
     /// Both ends see it closed. Other lines are not touched.
     Cut,
     /// All connections of the replica are silent, and do not close.
@@ -45,7 +45,7 @@ pub(super) enum Then {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Way {
+struct ProxyMode {
     is_holed: bool,
     /// Lines before this one stay silent for ever.
     forgotten: usize,
@@ -59,8 +59,8 @@ struct Shared {
     reads: AtomicUsize,
     /// Statements on the writer's.
     writes: AtomicUsize,
-    way: watch::Sender<Way>,
-    trap: Mutex<Option<(At, Then)>>,
+    way: watch::Sender<ProxyMode>,
+    trap: Mutex<Option<(At, FaultAction)>>,
     sprung: watch::Sender<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Proxy {
     }
 
     /// Hits the next commit, and no other.
-    pub(super) fn trap(&self, at: At, then: Then) {
+    pub(super) fn trap(&self, at: At, then: FaultAction) {
         *self.shared.trap.lock().expect("no panic") = Some((at, then));
     }
 
@@ -127,7 +127,7 @@ impl Proxy {
     /// New connections work; the old ones stay dead.
     pub(super) fn heal_for_new_lines(&self) {
         let forgotten = self.shared.accepted.load(Ordering::SeqCst);
-        self.shared.way.send_modify(|way| *way = Way { is_holed: false, forgotten });
+        self.shared.way.send_modify(|way| *way = ProxyMode { is_holed: false, forgotten });
     }
 }
 
@@ -145,14 +145,19 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         lines.spawn(async move {
             // A failure of one end closes the other.
-            let line =
-                Line { shared, number, is_writer: false, statement: Mutex::default(), appends: AtomicBool::default() };
+            let line = ProxiedConnection {
+                shared,
+                number,
+                is_writer: false,
+                statement: Mutex::default(),
+                appends: AtomicBool::default(),
+            };
             let _ = line.run(client).await;
         });
     }
 }
 
-struct Line {
+struct ProxiedConnection {
     shared: Arc<Shared>,
     number: usize,
     is_writer: bool,
@@ -165,7 +170,7 @@ struct Line {
 type From = BufReader<OwnedReadHalf>;
 type To = BufWriter<OwnedWriteHalf>;
 
-impl Line {
+impl ProxiedConnection {
     async fn run(mut self, client: UnixStream) -> io::Result<()> {
         self.open().await;
         let (from_client, to_client) = client.into_split();
@@ -190,7 +195,7 @@ impl Line {
                 statements.fetch_add(1, Ordering::SeqCst);
             }
             if self.is_writer && self.is_append(&message) {
-                if self.springs(At::Request) == Some(Then::Cut) {
+                if self.springs(At::Request) == Some(FaultAction::Cut) {
                     return Ok(());
                 }
                 self.appends.store(true, Ordering::Release);
@@ -209,7 +214,7 @@ impl Line {
             match message[..] {
                 [b'C', ..] if self.appends.swap(false, Ordering::AcqRel) => committed = true,
                 [b'E', ..] => committed = false,
-                [b'Z', ..] if std::mem::take(&mut committed) && self.springs(At::Reply) == Some(Then::Cut) => {
+                [b'Z', ..] if std::mem::take(&mut committed) && self.springs(At::Reply) == Some(FaultAction::Cut) => {
                     return Ok(());
                 }
                 _ => {}
@@ -265,9 +270,9 @@ impl Line {
         }
     }
 
-    fn springs(&self, at: At) -> Option<Then> {
+    fn springs(&self, at: At) -> Option<FaultAction> {
         let (_, then) = self.shared.trap.lock().expect("no panic").take_if(|(trapped, _)| *trapped == at)?;
-        if then == Then::Hole {
+        if then == FaultAction::Hole {
             self.shared.way.send_modify(|way| way.is_holed = true);
         }
         self.shared.sprung.send_modify(|sprung| *sprung += 1);

@@ -27,7 +27,7 @@ async fn token(gate: &Gate, n: usize) -> (String, String) {
 }
 
 /// As the way in asks.
-async fn shown(gate: &Gate, token: &str) -> Result<(), CredentialRejection> {
+async fn present_token(gate: &Gate, token: &str) -> Result<(), CredentialRejection> {
     match gate.identities.identity(PresentedCredential::Bearer(token), None) {
         Some(known) => known.map(drop),
         None => gate.identities.looked_up(token, None).await.map(drop),
@@ -40,12 +40,12 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
     let [away, one, _] = &replicas.gates;
     let ((gone, id), (stays, _)) = (token(one, 0).await, token(one, 1).await);
     for token in [&gone, &stays] {
-        shown(away, token).await.expect("it holds");
+        present_token(away, token).await.expect("it holds");
     }
     replicas.proxies[0].hole();
     one.identities.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.expect("revoked");
     let revoked = Instant::now();
-    assert!(matches!(shown(one, &gone).await, Err(CredentialRejection::Unknown(_))), "here at once");
+    assert!(matches!(present_token(one, &gone).await, Err(CredentialRejection::Unknown(_))), "here at once");
     // A recent result is valid for two seconds; then no token can be verified.
     let mut unchecked = false;
     while revoked.elapsed() < HOLDS_BY * 2 {
@@ -56,11 +56,11 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
     }
     assert!(unchecked);
     for token in [&gone, &stays] {
-        assert_eq!(shown(away, token).await, Err(CredentialRejection::Unchecked));
+        assert_eq!(present_token(away, token).await, Err(CredentialRejection::Unchecked));
     }
     replicas.proxies[0].heal_for_new_lines();
-    until("the replica to know again", async || shown(away, &stays).await.is_ok()).await;
-    assert!(matches!(shown(away, &gone).await, Err(CredentialRejection::Unknown(_))));
+    until("the replica to know again", async || present_token(away, &stays).await.is_ok()).await;
+    assert!(matches!(present_token(away, &gone).await, Err(CredentialRejection::Unknown(_))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,7 +89,7 @@ async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
             // The others are in either state.
             let mut told = Err(CredentialRejection::Unchecked);
             until("the database", async || {
-                told = shown(gate, token).await;
+                told = present_token(gate, token).await;
                 told != Err(CredentialRejection::Unchecked)
             })
             .await;

@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     History, Replicas, ask_until_told, check, client,
-    proxy::{At, Then},
+    proxy::{At, FaultAction},
     report_until_heard,
 };
 use crate::common::{
     STEP, all,
-    gates::{agent, ask, done, policy, said, success, try_evaluate},
+    gates::{agent, ask, describe_answer, policy, run_call, success, try_evaluate},
     postgres::Postgres,
 };
 
@@ -84,7 +84,10 @@ fn is_hasty(n: usize) -> bool {
 }
 
 /// Runs cancelled callers while no change of a known tree can be committed.
-async fn gone(postgres: &Postgres, callers: impl Iterator<Item = impl Future<Output = bool> + Send + 'static>) {
+async fn run_cancelled_callers(
+    postgres: &Postgres,
+    callers: impl Iterator<Item = impl Future<Output = bool> + Send + 'static>,
+) {
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; update call_tree set version = version").execute(&mut locked).await.expect("a lock");
     let went = all(callers).await.into_iter().filter(|went| *went).count();
@@ -93,11 +96,11 @@ async fn gone(postgres: &Postgres, callers: impl Iterator<Item = impl Future<Out
 }
 
 /// One more call through each gate: earlier changes are then stored or rejected.
-async fn drained(replicas: &Replicas, after: &str) {
+async fn drain_replicas(replicas: &Replicas, after: &str) {
     for (n, gate) in replicas.gates.iter().enumerate() {
         let look = ask(&format!("shared{n}"), after, "look", &format!(r#"{{"after":"{after}"}}"#));
         for look in replicas.of_each(&Request { agent: agent("robot"), ..look }) {
-            done(gate, look, "row").await;
+            run_call(gate, look, "row").await;
         }
     }
 }
@@ -109,11 +112,12 @@ async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
         for warm in replicas.of_each(&Request { agent: agent("robot"), ..warm }) {
             let gate = &replicas.gates[n % 3];
             assert!(history.is_let_in(gate, warm.tenant, Some(&warm)).await);
-            done(gate, warm, "row").await;
+            run_call(gate, warm, "row").await;
         }
     }
-    let served = calls(replicas, is_served).into_iter();
-    let served = served.map(|(tenant, n)| client(replicas.gates.clone(), n, request(tenant, n), Arc::clone(history)));
+    let served = calls(replicas, is_served)
+        .into_iter()
+        .map(|(tenant, n)| client(replicas.gates.clone(), n, request(tenant, n), Arc::clone(history)));
     let served = tokio::spawn(all(served.collect::<Vec<_>>()));
     let asked = calls(replicas, is_hasty).into_iter().map(|(tenant, n)| {
         let (gate, history) = (Arc::clone(&replicas.gates[n % 3]), Arc::clone(history));
@@ -127,9 +131,9 @@ async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
             timeout(deadline(n), asked).await.is_err()
         }
     });
-    gone(&replicas.postgres, asked).await;
+    run_cancelled_callers(&replicas.postgres, asked).await;
     served.await.expect("no panic");
-    drained(replicas, "questions").await;
+    drain_replicas(replicas, "questions").await;
     replicas.postgres.rows("select tenant_id, session_id, call_id, idempotency_key from call").await
 }
 
@@ -161,8 +165,8 @@ async fn gone_away(replicas: Replicas) {
         let gate = Arc::clone(&replicas.gates[n % 3]);
         async move { timeout(deadline(n), Box::pin(gate.decisions.record(tenant, outcome(n), None))).await.is_err() }
     });
-    gone(&replicas.postgres, given_up).await;
-    drained(&replicas, "reports").await;
+    run_cancelled_callers(&replicas.postgres, given_up).await;
+    drain_replicas(&replicas, "reports").await;
     counters_are_sums(&replicas).await;
     check(&replicas.postgres, &history).await;
     let stored = replicas.postgres.rows("select tenant_id, call_id from outcome").await;
@@ -187,7 +191,7 @@ async fn callers_who_go_away_leave_whole_calls_or_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_of_two_tenants_who_go_away_leave_whole_calls_or_none_each_its_own() {
     let budgets = "agent: {max_tool_calls: 10000, max_total_cost_usd: 1000}";
-    gone_away(Replicas::shared(&costly(), &RULES, budgets).await).await;
+    gone_away(Replicas::start_for_tenants(&costly(), &RULES, budgets).await).await;
 }
 
 /// One of many buyers of the same thing in a tenant, who retries until it is paid. After WAIT with a new call_id;
@@ -196,7 +200,7 @@ async fn buy(gates: [Arc<Gate>; 3], tenant: TenantId, n: usize, history: Arc<His
     for tries in 0.. {
         let request = ask(&format!("s{}", n % 20), &format!("c{n}-{tries}"), "pay", r#"{"invoice":7}"#);
         let answer = client(gates.clone(), n, Request { tenant, ..request }, Arc::clone(&history)).await;
-        match said(&answer).as_str() {
+        match describe_answer(&answer).as_str() {
             "ALLOW" | "REUSE duplicate_call_blocked" => return,
             "WAIT call_in_flight" => sleep(STEP * 25).await,
             other => panic!("{other}"),
@@ -207,13 +211,13 @@ async fn buy(gates: [Arc<Gate>; 3], tenant: TenantId, n: usize, history: Arc<His
 /// A hundred callers want one thing of their tenant.
 async fn stampede(replicas: Replicas) {
     for proxy in &replicas.proxies {
-        proxy.trap(At::Reply, Then::Cut);
+        proxy.trap(At::Reply, FaultAction::Cut);
     }
     let (history, each) = (replicas.history(), 100 / replicas.tenants.len());
     let clients = (0..each).flat_map(|n| replicas.tenants.iter().map(move |tenant| (*tenant, n)));
     let clients = clients.map(|(tenant, n)| buy(replicas.gates.clone(), tenant, n, Arc::clone(&history)));
     all(clients.collect::<Vec<_>>()).await;
-    let (told, once) = (history.told(), replicas.tenants.len());
+    let (told, once) = (history.observe(), replicas.tenants.len());
     assert_eq!((told.permits.len(), told.executed.len(), told.results.len()), (once, once, once));
     let each = |count: usize| replicas.tenants.iter().map(move |tenant| format!("({},{count})", tenant.0));
     let permits = "select tenant_id, count(attempt) from call group by 1 order by 1";
@@ -231,5 +235,5 @@ async fn a_stampede_through_three_gates_with_cut_lines_executes_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stampede_of_two_tenants_with_cut_lines_executes_once_for_each() {
     let rules = ["same_call"];
-    stampede(Replicas::shared(&policy(&rules), &rules, "").await).await;
+    stampede(Replicas::start_for_tenants(&policy(&rules), &rules, "").await).await;
 }

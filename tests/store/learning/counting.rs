@@ -6,14 +6,13 @@ use std::sync::{
 };
 
 use callgate_server::gate::{Gate, NoAnswer};
-use callgate_store::{Busy, CountingRound, StoreError};
+use callgate_store::{CountingRound, OverloadedPart, StoreError};
 
 use super::{trial, waiting};
 use crate::common::{
-    all,
-    books::{Check, good},
-    citus,
+    all, citus,
     gates::{gate, policy, store, two_gates},
+    invariants::{Check, good},
     postgres::Postgres,
     until,
 };
@@ -44,7 +43,7 @@ async fn rollups(postgres: &Postgres) -> [Vec<String>; 2] {
 }
 
 /// Every decisive outcome is counted once in both rollups, and no trial is queued.
-async fn counted(postgres: &Postgres) -> Check {
+async fn check_counts(postgres: &Postgres) -> Check {
     let mut expected = [postgres.rows(HOURLY).await, postgres.rows(RECENT).await];
     expected.iter_mut().for_each(|rows| rows.sort());
     let (stored, left) = (rollups(postgres).await, waiting(postgres).await);
@@ -102,7 +101,7 @@ async fn two_replicas_that_count_at_once_count_each_trial_once() {
     for counting in counting {
         counting.await.expect("no panic");
     }
-    assert_eq!(counted(&postgres).await, Ok(()));
+    assert_eq!(check_counts(&postgres).await, Ok(()));
     assert_eq!(postgres.number("select sum(trials) from retry_hourly where kind = 0").await, 8 * 6 + 2 * 4 * 2);
     let version = postgres.number("select version from retry_job").await;
     assert!(version > 1, "it was counted in {version} rounds");
@@ -113,9 +112,9 @@ async fn two_replicas_that_count_at_once_count_each_trial_once() {
         "delete from retry_recent where tool = 'tool_1'",
     ] {
         assert!(postgres.tamper(wrong).await > 0);
-        assert!(counted(&postgres).await.is_err(), "{wrong}");
+        assert!(check_counts(&postgres).await.is_err(), "{wrong}");
         store(&postgres).await.recount_trials().await.expect("recounted");
-        assert_eq!(counted(&postgres).await, Ok(()), "{wrong}");
+        assert_eq!(check_counts(&postgres).await, Ok(()), "{wrong}");
     }
 }
 
@@ -139,7 +138,7 @@ async fn a_crash_in_the_middle_of_counting_loses_and_doubles_nothing() {
     let gates = [gate];
     make(&gates, "before", 2, 3).await;
     gates[0].decisions.learn().await.expect("counted");
-    good([counted(&postgres).await]);
+    good([check_counts(&postgres).await]);
     let before = rollups(&postgres).await;
     make(&gates, "after", 2, 3).await;
 
@@ -166,10 +165,10 @@ async fn a_crash_in_the_middle_of_counting_loses_and_doubles_nothing() {
     counting.await.expect("no panic").expect_err("not counted");
     sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
     assert_eq!((rollups(&postgres).await, waiting(&postgres).await), (before, 6));
-    assert!(counted(&postgres).await.is_err());
+    assert!(check_counts(&postgres).await.is_err());
 
     gates[0].decisions.learn().await.expect("counted");
-    good([counted(&postgres).await]);
+    good([check_counts(&postgres).await]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,7 +202,7 @@ async fn counting_all_anew_comes_to_the_same_also_while_trials_keep_coming() {
         counting.await.expect("no panic");
     }
     assert!(recounts > 1, "{recounts} recounts");
-    good([counted(&postgres).await]);
+    good([check_counts(&postgres).await]);
     let counted_often = rollups(&postgres).await;
     assert_eq!(store.recount_trials().await.expect("recounted"), total(&postgres).await);
     assert_eq!(rollups(&postgres).await, counted_often);
@@ -243,7 +242,7 @@ async fn one_recount_at_a_time() {
     let store = store(&postgres).await;
     let held = "update retry_job set holder = 'rebuild x', held_until = now() + interval '1 hour'";
     postgres.tamper(held).await;
-    assert_eq!(store.recount_trials().await, Err(StoreError::Overloaded(Busy::Rebuild)));
+    assert_eq!(store.recount_trials().await, Err(StoreError::Overloaded(OverloadedPart::Rebuild)));
     postgres.tamper("update retry_job set held_until = now() - interval '1 second'").await;
     assert_eq!(store.recount_trials().await, Ok(0));
 }

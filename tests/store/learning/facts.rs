@@ -4,7 +4,7 @@ use callgate_core::domain::{outcome::OutcomeStatus, tool::ToolSpec};
 
 use super::{fails, waiting};
 use crate::common::{
-    gates::{ask, done, evaluate, failure, gate, policy, record, report, success},
+    gates::{ask, evaluate, failure, gate, policy, record, report, run_call, success},
     postgres::Postgres,
     until,
 };
@@ -33,8 +33,8 @@ async fn a_retry_and_two_corrections_leave_their_facts() {
     fails(&gate, "s", "retry", "search", ASKED).await;
     // A correction refers to the newest failure, which is corrected once.
     fails(&gate, "s", "near", "search", NEAR).await;
-    done(&gate, ask("s", "changed", "search", CHANGED), "found").await;
-    done(&gate, ask("s", "more", "search", r#"{"city":"Oslo"}"#), "found").await;
+    run_call(&gate, ask("s", "changed", "search", CHANGED), "found").await;
+    run_call(&gate, ask("s", "more", "search", r#"{"city":"Oslo"}"#), "found").await;
     assert_eq!(follow_ups(&postgres).await, ["(retry,first,0,f)", "(near,retry,1,f)", "(changed,near,2,t)"]);
 
     let facts = "select c.retry_failure, c.retry_attempt, c.tool_state, c.probe, cardinality(c.features),
@@ -85,9 +85,9 @@ async fn after_others(others: usize) -> Vec<String> {
     let gate = gate(&postgres, &policy(&[])).await;
     fails(&gate, "s", "first", "search", ASKED).await;
     for n in 0..others {
-        done(&gate, ask("s", &format!("other {n}"), "look", &format!("{{\"n\":{n}}}")), "row").await;
+        run_call(&gate, ask("s", &format!("other {n}"), "look", &format!("{{\"n\":{n}}}")), "row").await;
     }
-    done(&gate, ask("s", "again", "search", ASKED), "found").await;
+    run_call(&gate, ask("s", "again", "search", ASKED), "found").await;
     follow_ups(&postgres).await
 }
 

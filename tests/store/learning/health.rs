@@ -9,7 +9,7 @@ use callgate_server::gate::Gate;
 use super::fails;
 use crate::common::{
     all,
-    gates::{ask, done, evaluate, failure, gate, policy, record, said, success, two_gates},
+    gates::{ask, describe_answer, evaluate, failure, gate, policy, record, run_call, success, two_gates},
     postgres::Postgres,
     until,
 };
@@ -42,7 +42,7 @@ async fn an_outage_that_one_replica_meets_is_known_to_the_other() {
 }
 
 /// A rate limit with this wait.
-fn limited(session: &str, call: &str, retry_after_ms: u64) -> OutcomeReport {
+fn rate_limit_report(session: &str, call: &str, retry_after_ms: u64) -> OutcomeReport {
     let error = ErrorReport {
         error_type: Some("rate_limited".to_owned()),
         message: "slow down".to_owned(),
@@ -58,7 +58,7 @@ async fn rush(gates: &[Arc<Gate>; 2], name: &'static str) -> (Vec<String>, Vec<S
         let gate = Arc::clone(&gates[n % 2]);
         async move {
             let session = format!("{name} {n}");
-            let said = said(&evaluate(&gate, ask(&session, "c", "search", "{}")).await);
+            let said = describe_answer(&evaluate(&gate, ask(&session, "c", "search", "{}")).await);
             (said, session)
         }
     });
@@ -81,10 +81,10 @@ async fn a_cooldown_holds_for_both_replicas_and_one_call_over_both_ends_it() {
     let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker"])).await;
     let [one, other] = &gates;
     evaluate(one, ask("limited", "c", "search", "{}")).await;
-    record(one, limited("limited", "c", 60_000)).await;
+    record(one, rate_limit_report("limited", "c", 60_000)).await;
     two_seconds(one, &[other]).await;
     assert_eq!(rush(&gates, "meanwhile").await, (vec!["WAIT cooldown".to_owned()], vec![]));
-    assert_eq!(said(&evaluate(other, ask("meanwhile", "c", "look", "{}")).await), "ALLOW", "another tool");
+    assert_eq!(describe_answer(&evaluate(other, ask("meanwhile", "c", "look", "{}")).await), "ALLOW", "another tool");
 
     // As if the time were over.
     let over = "update tool_health set cooldown_until = now() - interval '1 second', changed_at = now()";
@@ -111,16 +111,16 @@ async fn a_call_that_finds_the_tool_still_limited_begins_the_cooldown_anew() {
     let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker"])).await;
     let [one, other] = &gates;
     evaluate(one, ask("limited", "c", "search", "{}")).await;
-    record(one, limited("limited", "c", 1_000)).await;
+    record(one, rate_limit_report("limited", "c", 1_000)).await;
     two_seconds(one, &[other]).await;
     until("one to be let through", async || {
-        said(&evaluate(other, ask("finds out", "c", "search", "{}")).await) == "ALLOW"
+        describe_answer(&evaluate(other, ask("finds out", "c", "search", "{}")).await) == "ALLOW"
     })
     .await;
-    record(other, limited("finds out", "c", 60_000)).await;
+    record(other, rate_limit_report("finds out", "c", 60_000)).await;
     two_seconds(other, &[one]).await;
     assert_eq!(rush(&gates, "again").await, (vec!["WAIT cooldown".to_owned()], vec![]));
-    done(one, ask("else", "c", "look", "{}"), "row").await;
+    run_call(one, ask("else", "c", "look", "{}"), "row").await;
     let until = "select extract(epoch from cooldown_until - now()) from tool_health where tool = 'search'";
     assert!((50..75).contains(&postgres.number(until).await));
 }

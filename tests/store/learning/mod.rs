@@ -10,7 +10,7 @@ mod view;
 use callgate_server::gate::Gate;
 
 use crate::common::{
-    gates::{ask, done, evaluate, failure, record, said},
+    gates::{ask, describe_answer, evaluate, failure, record, run_call},
     postgres::Postgres,
 };
 
@@ -20,7 +20,7 @@ pub(crate) async fn trial(gate: &Gate, in_session: &str, n: usize, tool: &str, o
     let (first, second) = (format!("{tool} {n} first"), format!("{tool} {n} second"));
     fails(gate, in_session, &first, tool, &arguments).await;
     if ok {
-        done(gate, ask(in_session, &second, tool, &arguments), "ok").await;
+        run_call(gate, ask(in_session, &second, tool, &arguments), "ok").await;
     } else {
         fails(gate, in_session, &second, tool, &arguments).await;
     }
@@ -28,7 +28,11 @@ pub(crate) async fn trial(gate: &Gate, in_session: &str, n: usize, tool: &str, o
 
 /// A permitted call that times out.
 async fn fails(gate: &Gate, in_session: &str, call: &str, tool: &str, arguments: &str) {
-    assert_eq!(said(&evaluate(gate, ask(in_session, call, tool, arguments)).await), "ALLOW", "{in_session} {call}");
+    assert_eq!(
+        describe_answer(&evaluate(gate, ask(in_session, call, tool, arguments)).await),
+        "ALLOW",
+        "{in_session} {call}"
+    );
     record(gate, failure(in_session, call, "timeout")).await;
 }
 

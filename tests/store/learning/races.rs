@@ -9,7 +9,7 @@ use callgate_core::{
 use callgate_server::gate::Gate;
 
 use crate::common::{
-    gates::{ask, done, evaluate, policy, said, session, two_gates},
+    gates::{ask, describe_answer, evaluate, policy, run_call, session, two_gates},
     postgres::{Postgres, writers_waiting},
 };
 
@@ -27,7 +27,7 @@ async fn cooled_down(postgres: &Postgres, gates: &[Arc<Gate>; 2]) {
 
 /// Asks for `search` at the first gate, on a call tree that the other gate moves just then: the first decision is lost.
 async fn search_and_lose_once(postgres: &Postgres, [one, other]: &[Arc<Gate>; 2]) -> String {
-    done(one, ask("s", "before", "look", "{}"), "row").await;
+    run_call(one, ask("s", "before", "look", "{}"), "row").await;
     other
         .decisions
         .session_state(DEFAULT_TENANT, &session("s"), Extent { last_calls: 1, ..Extent::default() })
@@ -45,7 +45,7 @@ async fn search_and_lose_once(postgres: &Postgres, [one, other]: &[Arc<Gate>; 2]
     writers_waiting(postgres, 2).await;
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
     first.await.expect("no panic");
-    said(&loser.await.expect("no panic"))
+    describe_answer(&loser.await.expect("no panic"))
 }
 
 /// Each permitted call earns one retry, and time none.
@@ -72,7 +72,11 @@ async fn a_call_that_finds_out_how_a_tool_fares_still_does_after_a_lost_race() {
     let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker"])).await;
     cooled_down(&postgres, &gates).await;
     assert_eq!(search_and_lose_once(&postgres, &gates).await, "ALLOW");
-    assert_eq!(said(&evaluate(&gates[1], ask("t", "c", "search", "{}")).await), "WAIT cooldown", "one at a time");
+    assert_eq!(
+        describe_answer(&evaluate(&gates[1], ask("t", "c", "search", "{}")).await),
+        "WAIT cooldown",
+        "one at a time"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +85,7 @@ async fn a_claim_of_a_call_that_is_refused_is_anothers_at_once() {
     let gates = two_gates(&postgres, &policy(&["tool_circuit_breaker", "halted"])).await;
     cooled_down(&postgres, &gates).await;
     gates[0].decisions.halt(DEFAULT_TENANT, &HaltTarget::Tenant, "eve", "a drill").await.expect("a halt");
-    assert_ne!(said(&evaluate(&gates[0], ask("s", "c", "search", "{}")).await), "ALLOW");
+    assert_ne!(describe_answer(&evaluate(&gates[0], ask("s", "c", "search", "{}")).await), "ALLOW");
     let claims = "select count(*) from tool_health where probe_until is not null";
     assert_eq!(postgres.number(claims).await, 0);
 }
@@ -94,8 +98,12 @@ async fn a_dry_run_writes_nothing() {
     let row = "select xmin, t.* from tool_health t";
     let before = postgres.rows(row).await;
     let tried = Box::pin(gates[0].decisions.dry_run(ask("s", "c", "search", "{}"))).await.expect("a verdict");
-    assert_eq!(said(&tried), "ALLOW");
+    assert_eq!(describe_answer(&tried), "ALLOW");
     assert_eq!(postgres.rows(row).await, before);
     assert_eq!(postgres.number("select count(*) from call_tree").await, 0);
-    assert_eq!(said(&evaluate(&gates[1], ask("t", "c", "search", "{}")).await), "ALLOW", "nobody finds out yet");
+    assert_eq!(
+        describe_answer(&evaluate(&gates[1], ask("t", "c", "search", "{}")).await),
+        "ALLOW",
+        "nobody finds out yet"
+    );
 }

@@ -24,7 +24,7 @@ use callgate_core::{
 use callgate_store::Store;
 use sqlx::{Row as _, postgres::PgRow};
 
-use crate::common::{books::Check, gates::store, postgres::Postgres};
+use crate::common::{gates::store, invariants::Check, postgres::Postgres};
 
 const CLOSE: f64 = 1e-3;
 const TENANTS: [i64; 2] = [1, 2];
@@ -60,7 +60,7 @@ const ROLLUPS: [&str; 8] = [
        t (tool, hours, n, e)",
 ];
 
-async fn seeded() -> (Postgres, Store) {
+async fn seed_store() -> (Postgres, Store) {
     let postgres = Postgres::start().await;
     let store = store(&postgres).await;
     for sql in ROLLUPS {
@@ -154,7 +154,7 @@ fn agrees_in_row(row: &PgRow, engine: &Engine) -> Check {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_view_shows_the_engines_numbers_cell_by_cell() {
-    let (postgres, store) = seeded().await;
+    let (postgres, store) = seed_store().await;
     assert_eq!(agrees(&postgres, &store).await, Ok(()));
     let tools = "select distinct tool from retry_profiles where tenant_id = 1 order by 1";
     let tools = postgres.rows(tools).await;
@@ -165,7 +165,7 @@ async fn the_view_shows_the_engines_numbers_cell_by_cell() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_constant_anywhere_is_seen() {
-    let (postgres, store) = seeded().await;
+    let (postgres, store) = seed_store().await;
     let names: Vec<String> = params().into_keys().collect();
     for name in names {
         let by = |factor: &str| format!("update retry_param set value = value {factor} 1.5 where name = '{name}'");

@@ -22,13 +22,13 @@ const CONFIG: &str = r#"{
 }
 "#;
 
-fn wrapped(text: &str) -> ConfigChange {
+fn wrap_config(text: &str) -> ConfigChange {
     wrap(text, "callgate", &["--fail-open".to_owned(), "reads".to_owned()]).expect("a config")
 }
 
 #[test]
 fn each_server_runs_behind_the_proxy_and_all_else_stays() {
-    let changed = wrapped(CONFIG);
+    let changed = wrap_config(CONFIG);
     assert_eq!(changed.servers, ["fs", "one", "bare", "empty", "spaced", "dense"]);
     let [(far, reason)] = changed.left.as_slice() else { panic!("{:?}", changed.left) };
     assert!(far == "far" && reason.contains("callgate mcp-proxy --url"), "{reason}");
@@ -57,19 +57,19 @@ fn each_server_runs_behind_the_proxy_and_all_else_stays() {
 
 #[test]
 fn the_way_back_gives_it_byte_for_byte_and_both_are_done_once() {
-    let changed = wrapped(CONFIG);
-    let again = wrapped(&changed.text);
+    let changed = wrap_config(CONFIG);
+    let again = wrap_config(&changed.text);
     assert_eq!((again.text.as_str(), again.servers.len()), (changed.text.as_str(), 0));
     let back = unwrap(&changed.text).expect("a config");
     assert_eq!(back.text, CONFIG);
     assert_eq!(back.servers, changed.servers);
     assert_eq!(unwrap(CONFIG).expect("a config").servers.len(), 0);
     let crlf = CONFIG.replace('\n', "\r\n");
-    assert_eq!(unwrap(&wrapped(&crlf).text).expect("a config").text, crlf);
+    assert_eq!(unwrap(&wrap_config(&crlf).text).expect("a config").text, crlf);
 }
 
 #[test]
-fn what_is_no_config_is_said() {
+fn invalid_config_is_reported() {
     assert_eq!(unwrap("[]"), Err("it is not a JSON object".to_owned()));
     assert_eq!(unwrap("{}"), Err("it has no object \"mcpServers\"".to_owned()));
     assert!(wrap(r#"{"mcpServers": {"#, "callgate", &[]).is_err());

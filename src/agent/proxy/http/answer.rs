@@ -5,7 +5,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
 
 use super::{
-    Site, doors,
+    Site, admission,
     exchange::Exchange,
     reply::{EVENTS, JSON, ResponseSender},
 };
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Next input of a stream.
-enum Next {
+enum NextStep {
     Data(Bytes),
     End,
     /// Broken off by the server.
@@ -35,7 +35,7 @@ impl Exchange {
             let is_unseen = head.status != StatusCode::FOUND && head.status != StatusCode::SEE_OTHER;
             return self.fail(&why, is_unseen, answers, reply).await;
         }
-        head.headers = doors::without_hops(&head.headers);
+        head.headers = admission::without_hops(&head.headers);
         let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.to_ascii_lowercase();
         if kind.starts_with(EVENTS) && head.status.is_success() {
@@ -47,20 +47,20 @@ impl Exchange {
         }
     }
 
-    async fn next(&self, body: &mut Incoming, reply: &mut ResponseSender) -> Next {
+    async fn next(&self, body: &mut Incoming, reply: &mut ResponseSender) -> NextStep {
         let mut ending = self.site.ending.clone();
         loop {
             let frame = tokio::select! {
-                () = reply.gone() => return Next::Left,
-                _ = ending.wait_for(|ending| *ending), if self.is_listening() => return Next::End,
+                () = reply.wait_for_disconnect() => return NextStep::Left,
+                _ = ending.wait_for(|ending| *ending), if self.is_listening() => return NextStep::End,
                 frame = body.frame() => frame,
             };
             match frame {
-                None => return Next::End,
-                Some(Err(error)) => return Next::Broken(callgate_net::client::cause(&error)),
+                None => return NextStep::End,
+                Some(Err(error)) => return NextStep::Broken(callgate_net::client::cause(&error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        return Next::Data(data);
+                        return NextStep::Data(data);
                     }
                 }
             }
@@ -78,21 +78,21 @@ impl Exchange {
         let mut stream = Events::new(LINE_BYTES_MAX);
         let broken = loop {
             match self.next(&mut body, &mut reply).await {
-                Next::Data(bytes) => {
+                NextStep::Data(bytes) => {
                     stream.push(&bytes);
                     while let Some(piece) = stream.next_piece() {
-                        reply.part(self.piece(piece)).await;
+                        reply.send_part(self.piece(piece)).await;
                     }
                 }
-                Next::End => break None,
-                Next::Broken(why) => break Some(why),
-                Next::Left => return self.left(),
+                NextStep::End => break None,
+                NextStep::Broken(why) => break Some(why),
+                NextStep::Left => return self.client_disconnected(),
             }
         };
-        if let Some(piece) = stream.rest() {
-            reply.part(self.piece(piece)).await;
+        if let Some(piece) = stream.take_rest() {
+            reply.send_part(self.piece(piece)).await;
         }
-        for answer in self.unanswered(None) {
+        for answer in self.finish_response(None) {
             reply.event(&answer).await;
         }
         if let Some(why) = broken {
@@ -108,7 +108,7 @@ impl Exchange {
         };
         let event = String::from_utf8_lossy(&bytes);
         self.is_resumable |= events::has_id(&event);
-        let noted = events::data(&event).and_then(|data| self.proxy.heard(self.client, &data));
+        let noted = events::data(&event).and_then(|data| self.proxy.handle_server_message(self.client, &data));
         let noted = noted.map(|noted| events::with_data(&event, &noted));
         Bytes::from(noted.map_or(bytes, String::into_bytes))
     }
@@ -116,16 +116,16 @@ impl Exchange {
     /// A response parsed as a whole, up to the maximum size.
     async fn message(self, head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: ResponseSender) {
         let (mut bytes, is_alone) = (Vec::new(), answers.is_empty() && !reply.is_open());
-        let shown = |site: &Site| format!("The MCP server at {}", site.upstream.shown());
+        let shown = |site: &Site| format!("The MCP server at {}", site.upstream.as_public_url());
         loop {
             match self.next(&mut body, &mut reply).await {
-                Next::Data(data) => bytes.extend_from_slice(&data),
-                Next::End => return self.finish(head, bytes, answers, reply).await,
-                Next::Broken(error) => {
+                NextStep::Data(data) => bytes.extend_from_slice(&data),
+                NextStep::End => return self.finish(head, bytes, answers, reply).await,
+                NextStep::Broken(error) => {
                     let why = format!("{} closed the connection: {error}.", shown(&self.site));
                     return self.fail(&why, false, answers, reply).await;
                 }
-                Next::Left => return self.left(),
+                NextStep::Left => return self.client_disconnected(),
             }
             if bytes.len() > LINE_BYTES_MAX {
                 if is_alone {
@@ -139,17 +139,17 @@ impl Exchange {
 
     async fn finish(self, mut head: Parts, bytes: Vec<u8>, mut answers: Vec<String>, mut reply: ResponseSender) {
         let (text, was_open) = (String::from_utf8_lossy(&bytes), self.is_open());
-        let noted = self.proxy.heard(self.client, &text);
+        let noted = self.proxy.handle_server_message(self.client, &text);
         let (status, is_answer) = (head.status, was_open && !self.is_open());
         if answers.is_empty() && !reply.is_open() {
             reply.whole(head, Bytes::from(noted.map_or(bytes, String::into_bytes)));
-            self.unanswered(Some(status));
+            self.finish_response(Some(status));
             return;
         }
         let text = noted.as_deref().unwrap_or(&text).trim().to_owned();
         let text = Some(text).filter(|text| !text.is_empty() && (is_answer || status.is_success()));
         if reply.is_open() {
-            for answer in answers.into_iter().chain(text).chain(self.unanswered(Some(status))) {
+            for answer in answers.into_iter().chain(text).chain(self.finish_response(Some(status))) {
                 reply.event(&answer).await;
             }
             return;
@@ -162,7 +162,7 @@ impl Exchange {
         answers.extend(text.map(list).filter(|text| !text.trim().is_empty()));
         head.status = StatusCode::OK;
         head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
-        answers.extend(self.unanswered(Some(status)));
+        answers.extend(self.finish_response(Some(status)));
         reply.whole(head, Bytes::from(format!("[{}]", answers.join(","))));
     }
 
@@ -170,18 +170,18 @@ impl Exchange {
     async fn stream(self, head: Parts, first: Vec<u8>, mut body: Incoming, mut reply: ResponseSender) {
         let status = head.status;
         reply.open(head);
-        reply.part(Bytes::from(first)).await;
+        reply.send_part(Bytes::from(first)).await;
         loop {
             match self.next(&mut body, &mut reply).await {
-                Next::Data(bytes) => reply.part(bytes).await,
-                Next::End => break,
-                Next::Broken(why) => {
-                    self.unanswered(None);
+                NextStep::Data(bytes) => reply.send_part(bytes).await,
+                NextStep::End => break,
+                NextStep::Broken(why) => {
+                    self.finish_response(None);
                     return reply.tear(why).await;
                 }
-                Next::Left => return self.left(),
+                NextStep::Left => return self.client_disconnected(),
             }
         }
-        self.unanswered(Some(status));
+        self.finish_response(Some(status));
     }
 }

@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    Site, doors, is_sessionless,
+    Site, admission, is_sessionless,
     reply::{EVENTS, JSON, ResponseSender, head},
     upstream::UpstreamFailure,
 };
@@ -48,7 +48,7 @@ impl Exchange {
             return self.forward(body, Vec::new(), reply).await;
         }
         let (told, progress) = mpsc::channel(WAITING_MAX);
-        let told = Some(told).filter(|_| doors::takes(&self.request.headers, EVENTS));
+        let told = Some(told).filter(|_| admission::takes(&self.request.headers, EVENTS));
         let client = ProxyClient { number: self.client, told };
         let Some(batch) = self.read(&body, &client) else {
             let answer = self.proxy.unreadable("it is not a message in UTF-8, or has a duplicate name");
@@ -91,7 +91,7 @@ impl Exchange {
         loop {
             tokio::select! {
                 biased;
-                () = reply.gone(), if !is_gone => {
+                () = reply.wait_for_disconnect(), if !is_gone => {
                     is_gone = true;
                     self.call_off();
                 }
@@ -113,7 +113,7 @@ impl Exchange {
         if answers.is_empty() && !reply.is_open() {
             return reply.whole(head(StatusCode::ACCEPTED, JSON), Bytes::new());
         }
-        if !reply.is_open() && doors::takes(&self.request.headers, JSON) {
+        if !reply.is_open() && admission::takes(&self.request.headers, JSON) {
             let joined = match answers {
                 [answer] if self.is_one => answer.clone(),
                 answers => format!("[{}]", answers.join(",")),
@@ -129,7 +129,7 @@ impl Exchange {
     async fn forward(self, body: Bytes, answers: Vec<String>, mut reply: ResponseSender) {
         let sent = tokio::select! {
             biased;
-            () = reply.gone() => return self.left(),
+            () = reply.wait_for_disconnect() => return self.client_disconnected(),
             sent = self.site.upstream.send(&self.request, body) => sent,
         };
         match sent {
@@ -140,7 +140,7 @@ impl Exchange {
                 self.pass(response, answers, reply).await;
             }
             Err(UpstreamFailure { why, is_unsent }) => {
-                let why = format!("The MCP server at {} does not answer: {why}.", self.site.upstream.shown());
+                let why = format!("The MCP server at {} does not answer: {why}.", self.site.upstream.as_public_url());
                 self.fail(&why, is_unsent, answers, reply).await;
             }
         }
@@ -149,7 +149,7 @@ impl Exchange {
     /// Handles a missing response: open calls are unknown, unless the server never received them.
     pub(super) async fn fail(&self, why: &str, is_unseen: bool, mut answers: Vec<String>, reply: ResponseSender) {
         for open in self.take_open() {
-            answers.push(if is_unseen { self.proxy.unseen(open, why) } else { self.proxy.lost(open, why) });
+            answers.push(if is_unseen { self.proxy.unseen(open, why) } else { self.proxy.lose_request(open, why) });
         }
         if answers.is_empty() {
             let text = format!("callgate mcp-proxy: {why}\n");
@@ -173,30 +173,30 @@ impl Exchange {
     }
 
     /// Handles a disconnected client: its requests are cancelled by that, or continue.
-    pub(super) fn left(self) {
+    pub(super) fn client_disconnected(self) {
         if is_sessionless(&self.request.headers) {
             return self.call_off();
         }
-        self.unanswered(None);
+        self.finish_response(None);
     }
 
     /// Handles the end of a response with the server's `status`. Open requests failed with that status, may resume on
     /// another connection, or are unknown. Returns responses for a connected client.
-    pub(super) fn unanswered(self, status: Option<StatusCode>) -> Vec<String> {
+    pub(super) fn finish_response(self, status: Option<StatusCode>) -> Vec<String> {
         if let Some(status) = status.filter(|status| !status.is_success()) {
-            return self.take_open().into_iter().map(|open| self.proxy.failed(open, status.as_u16())).collect();
+            return self.take_open().into_iter().map(|open| self.proxy.fail_request(open, status.as_u16())).collect();
         }
         // A server that accepts a message may answer it on the stream of its session.
         let is_elsewhere = self.client == 0 && (self.is_resumable || status == Some(StatusCode::ACCEPTED));
         if is_elsewhere && self.is_open() {
             tokio::spawn(async move {
                 sleep(RESUMED).await;
-                self.take_open().into_iter().for_each(|open| drop(self.proxy.lost(open, "")));
+                self.take_open().into_iter().for_each(|open| drop(self.proxy.lose_request(open, "")));
             });
             return Vec::new();
         }
         let why = "The MCP server ended its answer without a result.";
-        self.take_open().into_iter().map(|open| self.proxy.lost(open, why)).collect()
+        self.take_open().into_iter().map(|open| self.proxy.lose_request(open, why)).collect()
     }
 
     /// True for the endless stream of unsolicited server messages.

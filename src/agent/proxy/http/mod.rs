@@ -1,8 +1,8 @@
 //! Streamable HTTP proxy: listens on this machine and forwards every request to the server's URL unchanged, except for
 //! tool calls, which wait for their verdict.
 
+mod admission;
 mod answer;
-mod doors;
 mod exchange;
 mod reply;
 mod sessions;
@@ -21,7 +21,7 @@ use hyper::{
 use tokio::{sync::watch, time::timeout};
 
 use self::{
-    doors::Refusal,
+    admission::Refusal,
     exchange::Exchange,
     reply::{Body, JSON, ResponseSender, head, whole},
     sessions::Sessions,
@@ -58,11 +58,15 @@ pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCod
     let upstream = Upstream::new(args.url.as_deref().unwrap_or_default(), args.url_ca.as_deref())?;
     let bound = BoundListener::bind(args.listen, &TransportSettings::default())?;
     let (address, listener) = (bound.address().url(), bound.listen()?);
-    setup.options.say(&format!("{address}{} serves {} behind the gate", upstream.url().path(), upstream.shown()));
+    setup.options.print_line(&format!(
+        "{address}{} serves {} behind the gate",
+        upstream.url().path(),
+        upstream.as_public_url()
+    ));
     let (end, ending) = watch::channel(false);
     let site = Arc::new(Site { upstream, sessions: Sessions::new(setup), ending: ending.clone() });
     let served = Arc::clone(&site);
-    let service = service_fn(move |request| answered(Arc::clone(&served), request).boxed());
+    let service = service_fn(move |request| answer_request(Arc::clone(&served), request).boxed());
     let server = ListenerContext::new(ConnectionLimits::default());
     let serving = server.serve(listener, service, ending);
     tokio::pin!(serving);
@@ -78,7 +82,7 @@ pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-async fn answered(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer_request(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     Ok(answer(site, request).await.unwrap_or_else(|(status, text)| {
         let kind = if text.starts_with('{') { JSON } else { "text/plain; charset=utf-8" };
         whole(head(status, kind), Bytes::from(text))
@@ -87,8 +91,8 @@ async fn answered(site: Arc<Site>, request: Request<Incoming>) -> Result<Respons
 
 async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
     let (request, body) = request.into_parts();
-    doors::enter(&request, site.upstream.url())?;
-    let (proxy, client) = site.sessions.of(&request.headers).map_err(|error| failed(&error))?;
+    admission::enter(&request, site.upstream.url())?;
+    let (proxy, client) = site.sessions.of(&request.headers).map_err(|error| to_refusal(&error))?;
     let body = match request.method {
         Method::POST => read(body, &proxy).await?,
         _ => Bytes::new(),
@@ -97,7 +101,7 @@ async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<
     let exchange = Exchange::new(site, proxy, client, request);
     // Detached: requests complete even if their client disconnects.
     tokio::spawn(exchange.run(body, reply));
-    answer.await.map_err(|error| failed(&error.into()))
+    answer.await.map_err(|error| to_refusal(&error.into()))
 }
 
 /// Reads the body of a POST.
@@ -112,7 +116,7 @@ async fn read(body: Incoming, proxy: &Proxy) -> Result<Bytes, Refusal> {
     body.map(http_body_util::Collected::to_bytes)
 }
 
-fn failed(error: &anyhow::Error) -> Refusal {
+fn to_refusal(error: &anyhow::Error) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("callgate mcp-proxy: {error:#}\n"))
 }
 

@@ -17,15 +17,15 @@ pub(super) const EVENTS: &str = "text/event-stream";
 /// Maximum number of queued parts per client.
 const PARTS_MAX: usize = 16;
 
-type Broken = Box<dyn Error + Send + Sync>;
+type BodyError = Box<dyn Error + Send + Sync>;
 /// Body of a response.
-pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
+pub(super) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 /// Sender of a response.
 #[derive(Debug)]
 pub(super) struct ResponseSender {
     head: Option<oneshot::Sender<Response<Body>>>,
-    parts: Option<mpsc::Sender<Result<Frame<Bytes>, Broken>>>,
+    parts: Option<mpsc::Sender<Result<Frame<Bytes>, BodyError>>>,
 }
 
 impl ResponseSender {
@@ -41,7 +41,7 @@ impl ResponseSender {
     }
 
     /// Completes when the client has disconnected.
-    pub(super) async fn gone(&mut self) {
+    pub(super) async fn wait_for_disconnect(&mut self) {
         match (&mut self.head, &self.parts) {
             (_, Some(parts)) => parts.closed().await,
             (Some(head), None) => head.closed().await,
@@ -65,11 +65,11 @@ impl ResponseSender {
         if !self.is_open() {
             self.open(head(StatusCode::OK, EVENTS));
         }
-        self.part(Bytes::from(events::event(message))).await;
+        self.send_part(Bytes::from(events::event(message))).await;
     }
 
     /// Sends a part of a stream.
-    pub(super) async fn part(&mut self, bytes: Bytes) {
+    pub(super) async fn send_part(&mut self, bytes: Bytes) {
         if let Some(parts) = &self.parts {
             let _ = parts.send(Ok(Frame::data(bytes))).await;
         }

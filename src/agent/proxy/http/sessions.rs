@@ -48,7 +48,7 @@ impl Sessions {
         let ended = self.known.lock().pop(&Some(name));
         if let Some(proxy) = ended {
             // No client waits.
-            proxy.gone("");
+            proxy.fail_open_requests("");
         }
     }
 
@@ -59,8 +59,8 @@ impl Sessions {
             known.iter().map(|(_, proxy)| Arc::clone(proxy)).collect()
         };
         join_all(proxies.iter().map(|proxy| {
-            proxy.gone("");
-            proxy.plane.reported(limit)
+            proxy.fail_open_requests("");
+            proxy.plane.wait_for_reports(limit)
         }))
         .await;
     }

@@ -9,7 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper_util::client::legacy::{Error as ClientError, connect::dns::GaiResolver};
 use url::{Position, Url};
 
-use super::doors;
+use super::admission;
 use callgate_net::client::{HttpClient, cause, client, tls};
 
 /// Idle timeout of a connection, below the 5 seconds of many servers, which could otherwise close it under a call.
@@ -40,7 +40,7 @@ impl Upstream {
     }
 
     /// The URL without its query, which may be a secret.
-    pub(super) fn shown(&self) -> &str {
+    pub(super) fn as_public_url(&self) -> &str {
         &self.url[..Position::AfterPath]
     }
 
@@ -53,7 +53,7 @@ impl Upstream {
         let mut sent = Request::new(Full::new(body));
         *sent.method_mut() = request.method.clone();
         *sent.uri_mut() = url.as_str().parse().map_err(|error| UpstreamFailure::unsent(&error))?;
-        *sent.headers_mut() = doors::forwarded(&request.headers);
+        *sent.headers_mut() = admission::forward_headers(&request.headers);
         self.client.request(sent).await.map_err(|error| UpstreamFailure::of(&error))
     }
 }

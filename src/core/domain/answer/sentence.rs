@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::words::{Announces, announces, is_unit};
+use super::vocabulary::{Announcement, announces, is_unit};
 
 /// Class of a word.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,9 +26,9 @@ const BEHIND: u32 = 3;
 const ENDS: [u8; 5] = *b".;,!?";
 
 /// Calls `each` with the start, end and class of each word that is not plain, in order. `text` is read once.
-pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, WordClass<'t>)) {
+pub(super) fn visit_words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, WordClass<'t>)) {
     let bytes = text.as_bytes();
-    let (mut at, mut announced): (usize, Option<(Announces, u32)>) = (0, None);
+    let (mut at, mut announced): (usize, Option<(Announcement, u32)>) = (0, None);
     let mut before: Option<Cow<'_, str>> = None;
     while at < bytes.len() {
         if !bytes[at].is_ascii_alphanumeric() {
@@ -74,16 +74,16 @@ pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, WordCl
 fn meaning<'t>(
     word: &'t str,
     (before, after): (Option<u8>, &[u8]),
-    announced: Option<Announces>,
+    announced: Option<Announcement>,
 ) -> Option<WordClass<'t>> {
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let letters = word.bytes().filter(u8::is_ascii_alphabetic).count();
     let is_capital = word.len() > NAME_MIN && word.bytes().all(|b| b.is_ascii_uppercase());
-    if announced == Some(Announces::Secret) && (digits > 0 || is_capital) {
+    if announced == Some(Announcement::Secret) && (digits > 0 || is_capital) {
         return Some(WordClass::Beside);
     }
     if digits == 0 {
-        return (is_capital && announced == Some(Announces::Identity)).then_some(WordClass::Name(word));
+        return (is_capital && announced == Some(Announcement::Identity)).then_some(WordClass::Name(word));
     }
     if word.len() > NAME_MAX {
         return None;
@@ -96,7 +96,7 @@ fn meaning<'t>(
     if tail.len() < word.len() && is_unit(tail) {
         return Some(plain_number(&word[..word.len() - tail.len()]).map_or(WordClass::Beside, WordClass::Number));
     }
-    let is_name = word.len() >= NAME_MIN || announced == Some(Announces::Identity);
+    let is_name = word.len() >= NAME_MIN || announced == Some(Announcement::Identity);
     Some(if is_name { WordClass::Name(word) } else { WordClass::Beside })
 }
 
@@ -105,7 +105,7 @@ fn number<'t>(
     digits: usize,
     before: Option<u8>,
     after: &[u8],
-    announced: Option<Announces>,
+    announced: Option<Announcement>,
 ) -> Option<WordClass<'t>> {
     let dots = word.bytes().filter(|b| *b == b'.').count();
     // A time since the epoch with six decimals, as some name their messages.
@@ -123,7 +123,7 @@ fn number<'t>(
     }
     let Some(value) = plain_number(word) else { return Some(WordClass::Beside) };
     let is_money = before.is_some_and(|b| !b.is_ascii() || b == b'$') || matches!(after, [b'%' | b'$', ..]);
-    let is_named = is_whole && !is_money && announced == Some(Announces::Identity) && !has_unit(after);
+    let is_named = is_whole && !is_money && announced == Some(Announcement::Identity) && !has_unit(after);
     Some(if is_named { WordClass::Name(word) } else { WordClass::Number(value) })
 }
 

@@ -112,7 +112,7 @@ fn the_names_that_serve_best_are_kept_for_the_model() {
 }
 
 #[test]
-fn what_was_made_just_now_is_told_by_its_time_or_its_verb() {
+fn creation_is_detected_by_its_time_or_its_verb() {
     for (text, made_now) in [
         (r#"{"created_at":"2026-11-25T09:46:30Z"}"#, true),
         (r#"{"created":1795599990}"#, true),
@@ -140,31 +140,31 @@ fn volatile_fields_do_not_count() {
 }
 
 #[test]
-fn what_a_result_says_is_told_from_an_acknowledgement() {
+fn content_differs_from_an_acknowledgement() {
     let long = "line\n".repeat(14);
     for (text, says) in [
-        ("ok", Says::Little),
-        ("", Says::Little),
-        (r#"{"sent":true}"#, Says::Little),
-        ("[]", Says::NoMatches),
-        (r#"{"results":[],"total":0}"#, Says::NoMatches),
-        (&long, Says::Much),
-        (&"x".repeat(65), Says::Little),
-        ("Scrolled down by 500 pixels, as far as the window of the page goes, and a bit more", Says::Little),
-        ("The job has not started", Says::Much),
-        ("3f78685", Says::Much),
+        ("ok", ContentAmount::Little),
+        ("", ContentAmount::Little),
+        (r#"{"sent":true}"#, ContentAmount::Little),
+        ("[]", ContentAmount::NoMatches),
+        (r#"{"results":[],"total":0}"#, ContentAmount::NoMatches),
+        (&long, ContentAmount::Much),
+        (&"x".repeat(65), ContentAmount::Little),
+        ("Scrolled down by 500 pixels, as far as the window of the page goes, and a bit more", ContentAmount::Little),
+        ("The job has not started", ContentAmount::Much),
+        ("3f78685", ContentAmount::Much),
         (
             r#"{"status":"accepted","state":"healthy","is_new":true,"owner":null,"nothing_else":"whatever it may be"}"#,
-            Says::Little,
+            ContentAmount::Little,
         ),
         (
             r#"{"status":"accepted","state":"healthy","is_new":true,"owner":null,"count_of_what_there_is":12}"#,
-            Says::Much,
+            ContentAmount::Much,
         ),
-        (r#"{"rows":[1]}"#, Says::Lists),
-        (r#"{"a":[],"b":[0]}"#, Says::Lists),
-        (r#"{"content":[{"type":"text","text":"ok"}]}"#, Says::Little),
-        (r#"{"content":[{"type":"text","text":"{\"rows\":[1]}"}]}"#, Says::Lists),
+        (r#"{"rows":[1]}"#, ContentAmount::Lists),
+        (r#"{"a":[],"b":[0]}"#, ContentAmount::Lists),
+        (r#"{"content":[{"type":"text","text":"ok"}]}"#, ContentAmount::Little),
+        (r#"{"content":[{"type":"text","text":"{\"rows\":[1]}"}]}"#, ContentAmount::Lists),
     ] {
         assert_eq!(of(text).marks.says, says, "{text}");
     }

@@ -3,12 +3,12 @@
 
 use super::{
     READ_BYTES_MAX, eight,
-    inside::INSIDE_MAX,
+    lists::INSIDE_MAX,
     mcp_texts,
-    named::{Number, PackedNames},
     sentence::{self, NAME_MAX, WordClass},
-    times::{time_of, timed},
-    words::{Label, label, tells_of_making},
+    stored_parts::{Number, PackedNames},
+    times::{parse_time, time_of},
+    vocabulary::{Label, label, tells_of_making},
 };
 use crate::domain::{
     json::{self, Json},
@@ -100,7 +100,7 @@ impl ReaderOutput {
     }
 
     /// Names and numbers outside lists, in order, and the few names most useful to the model: ids first.
-    pub(super) fn parts(mut self) -> (Box<[u64]>, Box<[Number]>, PackedNames) {
+    pub(super) fn into_parts(mut self) -> (Box<[u64]>, Box<[Number]>, PackedNames) {
         self.named.sort_by_key(|(is_id, ..)| !is_id);
         let named = self.named.iter().take(NAMED_MAX).map(|(_, member, name)| (&**member, &**name));
         (self.names.into(), self.numbers.into(), PackedNames::of(named))
@@ -120,7 +120,7 @@ impl ReaderOutput {
             }
             Json::Number(_) | Json::String(_) if label == Label::OfTheAnswer => self.both(MARK),
             Json::Number(text) => self.number(key, text, label),
-            Json::String(text) => match unwrapped(text, wrapped) {
+            Json::String(text) => match unwrap_document(text, wrapped) {
                 // Not the same as the document by itself.
                 Some(inner) => {
                     self.both(MARK);
@@ -133,7 +133,7 @@ impl ReaderOutput {
                 Some(texts) => {
                     self.both(MARK);
                     for text in texts {
-                        match unwrapped(text, wrapped) {
+                        match unwrap_document(text, wrapped) {
                             Some(inner) => self.value("", &inner, Label::Plain, wrapped + 1),
                             None => self.text("", text, Label::Sentence),
                         }
@@ -184,17 +184,17 @@ impl ReaderOutput {
                 self.frame.push_str(text);
             }
             _ if is_whole && text.len() >= 9 => self.name(key, text, false),
-            _ => self.counted(Number { value, counts: label != Label::Amount }, text),
+            _ => self.add_number(Number { value, counts: label != Label::Amount }, text),
         }
     }
 
     /// A text under a key.
     fn text(&mut self, key: &str, text: &str, label: Label) {
         let trimmed = text.trim();
-        if trimmed.contains('\n') && self.lines(trimmed) {
+        if trimmed.contains('\n') && self.read_lines(trimmed) {
             return;
         }
-        if let Some(at) = timed(trimmed, label) {
+        if let Some(at) = parse_time(trimmed, label) {
             self.time(trimmed, at, label);
             return;
         }
@@ -228,7 +228,7 @@ impl ReaderOutput {
         let mut copied = 0;
         let is_free = matches!(label, Label::Sentence | Label::Identity | Label::Address);
         self.frame.push('"');
-        sentence::words(quiet, |from, to, word| {
+        sentence::visit_words(quiet, |from, to, word| {
             self.frame.push_str(&quiet[copied..from]);
             copied = to;
             let is_whole = from == 0 && to == quiet.len() || quiet.starts_with("http") && to == quiet.len();
@@ -237,7 +237,7 @@ impl ReaderOutput {
                 WordClass::Name(name) => self.frame.push_str(name),
                 WordClass::Number(value) => {
                     let counts = label != Label::Amount && (is_free || is_whole);
-                    self.counted(Number { value, counts }, &quiet[from..to]);
+                    self.add_number(Number { value, counts }, &quiet[from..to]);
                 }
                 WordClass::Beside => self.frame.push_str(MARK),
             }
@@ -247,7 +247,7 @@ impl ReaderOutput {
     }
 
     /// `ID: evt_17` and the like, one a line; false where it is another text.
-    fn lines(&mut self, text: &str) -> bool {
+    fn read_lines(&mut self, text: &str) -> bool {
         let mut lines: Vec<(&str, &str)> = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let line = line.trim_start_matches(['-', '*', '•', ' ']);
@@ -276,7 +276,7 @@ impl ReaderOutput {
         true
     }
 
-    fn counted(&mut self, number: Number, text: &str) {
+    fn add_number(&mut self, number: Number, text: &str) {
         if self.numbers.len() < PARTS_MAX && number.value.is_finite() {
             self.numbers.push(number);
             self.frame.push_str(NUMBER);
@@ -325,7 +325,7 @@ impl ReaderOutput {
 }
 
 /// A document inside a text, as MCP and others wrap theirs.
-pub(super) fn unwrapped(text: &str, wrapped: usize) -> Option<Json> {
+pub(super) fn unwrap_document(text: &str, wrapped: usize) -> Option<Json> {
     let text = text.trim();
     let looks_like_one = wrapped < WRAPPED_MAX && (text.starts_with('{') || text.starts_with('['));
     let value = looks_like_one.then(|| json::parse(text).ok()).flatten()?;

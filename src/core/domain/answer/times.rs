@@ -2,7 +2,7 @@
 
 use chrono::DateTime;
 
-use super::words::Label;
+use super::vocabulary::Label;
 use crate::domain::time::Timestamp;
 
 /// Seconds, milliseconds, microseconds or nanoseconds since the epoch, between 2001 and 2100.
@@ -14,7 +14,7 @@ pub(super) fn time_of(value: f64) -> Option<Timestamp> {
 }
 
 /// The time that a text as a whole denotes; digits alone need a label of a time.
-pub(super) fn timed(text: &str, label: Label) -> Option<Timestamp> {
+pub(super) fn parse_time(text: &str, label: Label) -> Option<Timestamp> {
     if !(10..=40).contains(&text.len()) || !text.is_ascii() {
         return None;
     }

@@ -59,7 +59,7 @@ pub struct ChainEntry {
 impl ChainEntry {
     /// The hash computed from the entry. `audit_append` (migrations/0092_audit_append.sql) hashes the same bytes.
     #[must_use]
-    pub fn expected(&self, tenant: TenantId) -> Vec<u8> {
+    pub fn compute_hash(&self, tenant: TenantId) -> Vec<u8> {
         let mut hash = Sha256::new();
         hash.update(&self.previous);
         hash.update(tenant.0.to_be_bytes());
@@ -151,7 +151,7 @@ impl ChainVerifier {
         } else if entry.previous != self.last.hash {
             self.problem(format!("entry {number} does not follow from the one before it: one of them was replaced"));
         }
-        if entry.expected(self.tenant) != entry.hash {
+        if entry.compute_hash(self.tenant) != entry.hash {
             self.problem(format!("entry {number} was changed: its hash is another one"));
         }
         for (word, name) in entry.words.iter().zip(["who", "credential", "origin", "session_id", "what", "why"]) {

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_double_holds_has_the_form_of_ecmascript() {
+    fn double_is_written_as_in_ecmascript() {
         for value in [0.1, 0.30000000000000004, 1.5e-7, 5e-324, 1.7976931348623157e308, 123456.789, 1e-6, 4.35] {
             let text = format!("{value:?}");
             assert_eq!(canonical(&text).parse::<f64>(), Ok(value), "{text}");

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_stored_faithfully_is_refused() {
+    fn json_that_cannot_be_stored_exactly_is_rejected() {
         let deep = "[".repeat(DEPTH_MAX + 1);
         for (text, problem) in [
             (r#"{"a":1,"a":2}"#, "has the key \"a\" twice in one object (byte 13)"),

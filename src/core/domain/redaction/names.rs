@@ -95,7 +95,7 @@ impl SquashedName {
 }
 
 /// The secrecy by name; none for most.
-pub(super) fn named(name: &str) -> Option<NameSecrecy> {
+pub(super) fn name_secrecy(name: &str) -> Option<NameSecrecy> {
     let squashed = SquashedName::of(name)?;
     let whole = squashed.as_str();
     let last = &whole[squashed.last_word..];
@@ -129,13 +129,13 @@ mod tests {
         for name in
             ["password", "dbPassword", "PGPASSWORD", "user-passwd", "client_secret", "X-Api-Key", "apikey", "pwd"]
         {
-            assert_eq!(named(name), Some(NameSecrecy::Secret), "{name}");
+            assert_eq!(name_secrecy(name), Some(NameSecrecy::Secret), "{name}");
         }
         for name in ["token", "accessToken", "refresh_token", "Authorization", "Set-Cookie", "GITHUB_TOKEN"] {
-            assert_eq!(named(name), Some(NameSecrecy::SecretText), "{name}");
+            assert_eq!(name_secrecy(name), Some(NameSecrecy::SecretText), "{name}");
         }
-        assert_eq!(["pin", "card_cvv", "userPin"].map(named), [Some(NameSecrecy::Code); 3]);
-        assert_eq!(["key", "ssh_key", "auth"].map(named), [Some(NameSecrecy::Perhaps); 3]);
+        assert_eq!(["pin", "card_cvv", "userPin"].map(name_secrecy), [Some(NameSecrecy::Code); 3]);
+        assert_eq!(["key", "ssh_key", "auth"].map(name_secrecy), [Some(NameSecrecy::Perhaps); 3]);
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             "sha256",
             "",
         ] {
-            assert_eq!(named(name), None, "{name}");
+            assert_eq!(name_secrecy(name), None, "{name}");
         }
     }
 }

@@ -52,7 +52,7 @@ fn secrets_are_left_out_of_running_text() {
 }
 
 #[test]
-fn what_tells_things_apart_stays() {
+fn identifiers_are_not_redacted() {
     for text in [
         "550e8400-e29b-41d4-a716-446655440000",
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
@@ -114,7 +114,7 @@ fn an_owner_adds_and_keeps_names_and_forms() {
 }
 
 #[test]
-fn what_is_said_of_a_secret_does_not_say_it() {
+fn description_of_a_secret_does_not_hold_it() {
     let value = json::parse(r#"{"pin":"471","note":"say \"hi there\"","secret":"a \"quoted\" one, and a long one"}"#)
         .expect("JSON");
     let mut secrets = Secrets::default();
@@ -231,7 +231,7 @@ fn work_grows_with_the_length_of_a_text() {
     for unit in HOSTILE {
         let steps = |bytes: usize| {
             let text = unit.repeat(bytes / unit.len());
-            texts::each(&text, |name| redaction.own(name), |_, _| ())
+            texts::visit_secrets(&text, |name| redaction.own_rule(name), |_, _| ())
         };
         let short = steps(50_000);
         assert!((1..50_000 * 65).contains(&short), "{unit:?} takes {short} steps");
@@ -246,7 +246,7 @@ fn work_grows_with_the_length_of_a_text() {
 }
 
 #[test]
-fn what_takes_too_much_work_is_left_out_with_all_that_follows() {
+fn text_over_the_step_limit_is_redacted_to_its_end() {
     let secret = key("ghp_", 36);
     let told = text_of(&format!("{} {secret}", "authorization: ".repeat(20_000)));
     assert!(!told.contains(&secret) && told.ends_with(REDACTED), "{}", told.len());

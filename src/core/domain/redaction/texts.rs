@@ -17,13 +17,13 @@ const STEPS_BESIDES: usize = 1_024;
 
 /// Calls back with each secret of a text, in order and without overlaps, and returns the number of steps. `own` is the
 /// policy's rule for a name.
-pub(super) fn each(
+pub(super) fn visit_secrets(
     text: &str,
     own: impl Fn(&str) -> Option<Option<NameSecrecy>>,
     mut tell: impl FnMut(Range<usize>, RedactionCause),
 ) -> usize {
     let bytes = text.as_bytes();
-    let named = |name: &str| own(name).unwrap_or_else(|| names::named(name));
+    let named = |name: &str| own(name).unwrap_or_else(|| names::name_secrecy(name));
     let steps_max = text.len() * STEPS_PER_BYTE + STEPS_BESIDES;
     let mut runs = Runs::default();
     let mut at = 0;
@@ -43,7 +43,7 @@ pub(super) fn each(
             b':' if text[at..].starts_with("://") => {
                 user(text, at + 3, &mut runs).map(|range| (range, RedactionCause::Name))
             }
-            b'=' | b':' => assigned(text, at, &named, &mut runs).map(|range| (range, RedactionCause::Name)),
+            b'=' | b':' => find_assigned_value(text, at, &named, &mut runs).map(|range| (range, RedactionCause::Name)),
             b'-' => match forms::pem(&text[at..], &mut runs) {
                 Some(length) => Some((at..at + length, RedactionCause::Key)),
                 None => option(text, at, &named, &mut runs).map(|range| (range, RedactionCause::Name)),
@@ -122,11 +122,11 @@ impl Runs {
 
     /// Number of leading bytes that match. They are counted on each call; classes cover runs that can overlap.
     pub(super) fn count(&mut self, text: &str, is: impl Fn(u8) -> bool) -> usize {
-        self.seen(text.bytes().take_while(|byte| is(*byte)).count())
+        self.count_steps(text.bytes().take_while(|byte| is(*byte)).count())
     }
 
     /// Counts the steps of a text that is scanned as a whole.
-    fn seen(&mut self, length: usize) -> usize {
+    fn count_steps(&mut self, length: usize) -> usize {
         self.steps += length;
         length
     }
@@ -139,7 +139,7 @@ fn is_word(byte: u8) -> bool {
 /// `https://name:password@host`: the text between the colon and the last `@` of the authority.
 fn user(text: &str, from: usize, runs: &mut Runs) -> Option<Range<usize>> {
     let length = runs.length(text, from, ByteClass::Authority);
-    let authority = &text[from..from + runs.seen(length)];
+    let authority = &text[from..from + runs.count_steps(length)];
     let host = authority.rfind('@')?;
     let colon = authority[..host].find(':')?;
     let password = &authority[colon + 1..host];
@@ -155,14 +155,14 @@ fn option(
 ) -> Option<Range<usize>> {
     let name = text[at..].strip_prefix("--")?;
     let length = Some(runs.length(text, at + 2, ByteClass::Dashed)).filter(|length| *length <= NAME_MAX)?;
-    let meaning = named(&name[..runs.seen(length)])?;
+    let meaning = named(&name[..runs.count_steps(length)])?;
     let from = at + 2 + length + runs.count(&name[length..], |b| b == b' ');
     let value = value(text, from, ByteClass::Bare, runs)?;
     (from > at + 2 + length && is_secret(meaning, &text[value.clone()], false)).then_some(value)
 }
 
 /// The value assigned at `at`, a `=` or `:`.
-fn assigned(
+fn find_assigned_value(
     text: &str,
     at: usize,
     named: &impl Fn(&str) -> Option<NameSecrecy>,
@@ -172,7 +172,7 @@ fn assigned(
     let unquoted = before.trim_end_matches(['"', '\'', '`', '\\']);
     let is_of_name = |b: &u8| is_word(*b) || b"-.".contains(b);
     let begin = unquoted.bytes().rev().take(NAME_MAX + 1).take_while(is_of_name).count();
-    runs.seen(at - unquoted.len() + begin);
+    runs.count_steps(at - unquoted.len() + begin);
     if begin > NAME_MAX {
         return None;
     }
@@ -205,18 +205,18 @@ fn value(text: &str, from: usize, open: ByteClass, runs: &mut Runs) -> Option<Ra
     let quote = rest.as_bytes().get(escapes).copied().filter(|b| b"\"'`".contains(b));
     let range = if let Some(quote) = quote {
         let from = from + escapes + 1;
-        from..from + runs.seen(quoted(&text[from..], quote, escapes)?)
+        from..from + runs.count_steps(quoted_length(&text[from..], quote, escapes)?)
     } else {
         let run = runs.length(text, from, open);
         let length = rest[..run].trim_end().len();
-        runs.seen(run - length + length.min(VALUE_MAX));
+        runs.count_steps(run - length + length.min(VALUE_MAX));
         from..from + length
     };
     (!range.is_empty() && range.len() <= VALUE_MAX).then_some(range)
 }
 
 /// Length up to the closing quote, which has as many backslashes before it as the opening one; none if too long.
-fn quoted(text: &str, quote: u8, escapes: usize) -> Option<usize> {
+fn quoted_length(text: &str, quote: u8, escapes: usize) -> Option<usize> {
     let mut backslashes = 0;
     let ends = VALUE_MAX + escapes.min(VALUE_MAX);
     for (at, byte) in text.bytes().enumerate().take(ends + 1) {

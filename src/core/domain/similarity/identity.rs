@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     ArgumentShape,
-    look::{Field, LeafValue, is_date},
+    packed_fields::{Field, LeafValue, is_date},
 };
 
 /// Maximum length of an identity, in bytes.

@@ -2,7 +2,7 @@
 
 use super::{
     ArgumentShape,
-    look::{Field, LeafValue, TEXT_MAX},
+    packed_fields::{Field, LeafValue, TEXT_MAX},
 };
 
 /// Maximum number of omitted settings.
@@ -28,7 +28,7 @@ impl ArgumentShape {
                 (Some(a), Some(b)) if a.value == b.value && !is_cut(&a) => {}
                 (Some(a), Some(b)) => {
                     let (one, other) = a.text().zip(b.text()).filter(|_| !is_cut(&a) && !is_cut(&b))?;
-                    words(one).eq(words(other)).then(|| found.respelled.push(a.name()))?;
+                    split_words(one).eq(split_words(other)).then(|| found.respelled.push(a.name()))?;
                 }
                 (Some(one), None) | (None, Some(one)) => {
                     (is_setting(&one) && found.omitted.len() < OMITTED_MAX).then(|| found.omitted.push(one.name()))?;
@@ -57,7 +57,7 @@ fn is_setting(field: &Field<'_>) -> bool {
 
 /// Lowercase words of a text without punctuation. A mark before a digit stays, since 1.5 is not 15; so do marks that
 /// change a word, as in C++ and C#.
-fn words(text: &str) -> impl Iterator<Item = String> {
+fn split_words(text: &str) -> impl Iterator<Item = String> {
     let is_mark = |c: char| c.is_ascii_punctuation() && !"+#%$&@/\\*=<>|~^".contains(c) || "…–—‘’“”«»„".contains(c);
     let mut chars = text.chars().peekable();
     let mut plain = String::with_capacity(text.len());
@@ -72,7 +72,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    fn found(a: &str, b: &str) -> Option<(Vec<String>, Vec<String>)> {
+    fn find_differences(a: &str, b: &str) -> Option<(Vec<String>, Vec<String>)> {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let (a, b) = (ArgumentShape::of(a), ArgumentShape::of(b));
         let found = a.near_duplicate_of(&b).map(|found| (owned(found.respelled), owned(found.omitted)));
@@ -90,7 +90,7 @@ mod tests {
             (r#"{"title":"Q3 report"}"#, r#"{"title":"Q3 report","notify":false}"#, &[], &["notify"]),
             (r#"{"to":{"name":"Ann Lee"}}"#, r#"{"to":{"name":"ann lee"},"format":"pdf"}"#, &["to.name"], &["format"]),
         ] {
-            assert_eq!(found(a, b), Some((names(respelled), names(omitted))), "{a} {b}");
+            assert_eq!(find_differences(a, b), Some((names(respelled), names(omitted))), "{a} {b}");
         }
     }
 
@@ -110,7 +110,7 @@ mod tests {
             (&long("1"), &long("2")),
             (&long("1"), &long("2").replace("A b", "a b")),
         ] {
-            assert_eq!(found(a, b), None, "{a} {b}");
+            assert_eq!(find_differences(a, b), None, "{a} {b}");
         }
     }
 }

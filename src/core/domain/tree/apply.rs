@@ -25,14 +25,14 @@ impl CallTree {
         self.version = event.seq();
         self.last_at = event.at();
         match event {
-            Event::Judged(judged) => self.judged(judged),
-            Event::Settled(settled) => self.settled(settled),
-            Event::Controlled(controlled) => self.controlled(controlled),
+            Event::Judged(judged) => self.apply_judgment(judged),
+            Event::Settled(settled) => self.apply_report(settled),
+            Event::Controlled(controlled) => self.apply_control(controlled),
         }
         self.keep_due(event);
     }
 
-    fn judged(&mut self, event: &JudgmentEvent) {
+    fn apply_judgment(&mut self, event: &JudgmentEvent) {
         self.sessions.or_insert_with(&self.root, Box::default);
         let session = self.sessions.or_insert_with(&event.session, || {
             Box::new(Session { parent: event.parent.clone(), depth: event.depth, ..Session::default() })
@@ -45,13 +45,13 @@ impl CallTree {
         if event.resumes {
             session.run.closed.clear();
         }
-        session.run.passed(event.at, event.round > 1);
-        self.pace.judged(event);
+        session.run.add_time(event.at, event.round > 1);
+        self.pace.count_judgment(event);
         for used in &event.uses {
             self.uses.insert(used.key.clone(), used.clone());
         }
         for spent in [&mut self.spent, &mut session.run.spent] {
-            spent.judged(event);
+            spent.count_judgment(event);
         }
         if event.permit.is_some() {
             self.open_calls += 1;
@@ -65,7 +65,7 @@ impl CallTree {
         for finding in event.findings.iter().filter(|f| f.enforced && f.level == Some(Level::Break)) {
             session.run.close(finding, event);
         }
-        session.put(event, tool);
+        session.put_call(event, tool);
         let forgotten = session.forget();
         self.forgotten_change = self.forgotten_change.max(forgotten);
         self.changing(event);
@@ -83,12 +83,12 @@ impl CallTree {
         }
     }
 
-    fn settled(&mut self, event: &SettledEvent) {
+    fn apply_report(&mut self, event: &SettledEvent) {
         self.pace.tokens(event.at, event.usage.tokens());
         let Some(session) = self.sessions.get_mut(&event.session) else {
             return;
         };
-        session.run.passed(event.at, false);
+        session.run.add_time(event.at, false);
         let (run_from, run_spent) = (session.run.from, &mut session.run.spent);
         let found = session.calls.iter_mut().rev().find(|call| {
             call.call_id == event.call_id && call.permit.as_ref().is_some_and(|permit| permit.seq == event.permit_seq)
@@ -98,7 +98,7 @@ impl CallTree {
         if in_run {
             books.push(run_spent);
         }
-        books.iter_mut().for_each(|spent| spent.used(event.usage.cost_micros, event.usage.tokens()));
+        books.iter_mut().for_each(|spent| spent.add_usage(event.usage.cost_micros, event.usage.tokens()));
         let Some(call) = found else { return };
         let was_open = call.is_open();
         let (tool, arguments) = (call.tool.clone(), call.arguments.clone());
@@ -159,7 +159,7 @@ impl CallTree {
 
 impl Session {
     /// Stores the judged call: replaces the open one of the same request, otherwise adds a new one.
-    fn put(&mut self, event: &JudgmentEvent, tool: ToolName) {
+    fn put_call(&mut self, event: &JudgmentEvent, tool: ToolName) {
         let known = self.calls.iter_mut().rev().find(|call| call.call_id == event.call_id);
         if let Some(call) = known.filter(|call| call.was_refused()) {
             call.at = event.at;
@@ -235,12 +235,12 @@ impl Session {
 
     /// The oldest call in this state, where more than `max` are.
     fn beyond(&self, owed: OutstandingInput, max: usize) -> Option<usize> {
-        let mut found = (0..self.calls.len()).filter(|at| self.owed(*at) == owed);
+        let mut found = (0..self.calls.len()).filter(|at| self.outstanding_input(*at) == owed);
         let oldest = found.next()?;
         (found.count() >= max).then_some(oldest)
     }
 
-    fn owed(&self, at: usize) -> OutstandingInput {
+    fn outstanding_input(&self, at: usize) -> OutstandingInput {
         let call = &self.calls[at];
         if call.is_open() {
             return OutstandingInput::Outcome;
@@ -267,7 +267,7 @@ enum OutstandingInput {
 
 impl SessionRun {
     /// Adds the time of an event; `waited` for a repeated call after a wait.
-    fn passed(&mut self, at: Timestamp, waited: bool) {
+    fn add_time(&mut self, at: Timestamp, waited: bool) {
         let gap_ms = at.since_ms(self.last_at);
         if waited || gap_ms > IDLE_MS {
             self.idle_ms += gap_ms;
@@ -304,23 +304,23 @@ impl Call {
 }
 
 impl BudgetSpend {
-    fn judged(&mut self, event: &JudgmentEvent) {
+    fn count_judgment(&mut self, event: &JudgmentEvent) {
         self.steps += event.steps();
-        self.used(event.usage.cost_micros, event.usage.tokens());
+        self.add_usage(event.usage.cost_micros, event.usage.tokens());
         if let Some(permit) = &event.permit {
             self.calls += u64::from(!event.terminal);
             self.reserved_micros += permit.reserved_micros;
         }
     }
 
-    fn used(&mut self, cost_micros: u64, tokens: u64) {
+    fn add_usage(&mut self, cost_micros: u64, tokens: u64) {
         self.cost_micros = self.cost_micros.saturating_add(cost_micros);
         self.tokens = self.tokens.saturating_add(tokens);
     }
 }
 
 impl TreeRate {
-    fn judged(&mut self, event: &JudgmentEvent) {
+    fn count_judgment(&mut self, event: &JudgmentEvent) {
         self.tokens(event.at, event.usage.tokens());
         if event.round > 1 || event.observed {
             return;

@@ -24,7 +24,7 @@ fn text(text: &str) -> usize {
     if text.is_empty() { 0 } else { text.len() + ALLOCATION }
 }
 
-fn shared(of: &str) -> usize {
+fn shared_bytes(of: &str) -> usize {
     of.len() + COUNTS + ALLOCATION
 }
 
@@ -36,8 +36,8 @@ impl CallTree {
     /// Approximate size, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let sessions = self.sessions.iter().map(|(id, session)| shared(id.as_str()) + session.bytes());
-        let tools = self.by_tool.keys().map(|tool| shared(tool.as_str()));
+        let sessions = self.sessions.iter().map(|(id, session)| shared_bytes(id.as_str()) + session.bytes());
+        let tools = self.by_tool.keys().map(|tool| shared_bytes(tool.as_str()));
         let uses = self.uses.iter().map(|(key, used)| 2 * text(key) + used.recent.capacity() * size_of::<Burst>());
         let changes = self.changes.iter().map(|changed| text(changed.resource.as_str()));
         let pace = &self.pace;
@@ -58,12 +58,12 @@ impl CallTree {
             + entries(&self.uses)
             + uses.sum::<usize>()
             + changes.sum::<usize>()
-            + self.kept.iter().map(kept).sum::<usize>()
+            + self.kept.iter().map(count_retained_bytes).sum::<usize>()
             + rings
     }
 }
 
-fn kept(kept: &RetainedSuccess) -> usize {
+fn count_retained_bytes(kept: &RetainedSuccess) -> usize {
     let values = [&kept.arguments, &kept.result].into_iter().flatten();
     values.map(|value| COUNTS + json(value)).sum::<usize>()
 }
@@ -83,9 +83,11 @@ fn json(value: &Json) -> usize {
 impl Session {
     fn bytes(&self) -> usize {
         // One name that many calls share.
-        let agent = self.calls.back().and_then(|call| call.agent.as_ref()).map_or(0, |agent| shared(agent.as_str()));
+        let agent =
+            self.calls.back().and_then(|call| call.agent.as_ref()).map_or(0, |agent| shared_bytes(agent.as_str()));
         let calls = self.calls.iter().map(call).sum::<usize>() + agent;
-        let plan = self.plan.iter().flat_map(|plan| &plan.order).map(|tool| 16 + shared(tool.as_str())).sum::<usize>();
+        let plan =
+            self.plan.iter().flat_map(|plan| &plan.order).map(|tool| 16 + shared_bytes(tool.as_str())).sum::<usize>();
         size_of::<Self>()
             + ALLOCATION
             + self.calls.capacity() * size_of::<Call>()
@@ -110,14 +112,14 @@ fn call(call: &Call) -> usize {
                 + text(marks.named.as_str())
         });
         let advised = outcome.advice.as_ref().map_or(0, |_| size_of::<(Advice, Circumstances)>() + 2 * ALLOCATION);
-        marks + advised + outcome.error_line.as_deref().map_or(0, shared)
+        marks + advised + outcome.error_line.as_deref().map_or(0, shared_bytes)
     });
     let approval = call.approval.as_ref().map_or(0, |asked| {
         ALLOCATION + size_of::<Approval>() + text(&asked.id) + asked.reason.as_deref().map_or(0, text)
     });
-    shared(call.call_id.as_str())
-        + if call.was_refused() { shared(call.tool.as_str()) } else { 0 }
-        + call.arguments.as_deref().map_or(0, shared)
+    shared_bytes(call.call_id.as_str())
+        + if call.was_refused() { shared_bytes(call.tool.as_str()) } else { 0 }
+        + call.arguments.as_deref().map_or(0, shared_bytes)
         + call.shape.as_deref().map_or(0, |shape| COUNTS + ALLOCATION + shape.bytes())
         + call.effect.resource.as_ref().map_or(0, |resource| text(resource.as_str()))
         + call.findings.iter().map(finding).sum::<usize>()

@@ -15,12 +15,12 @@ use crate::domain::{
 };
 
 impl CallTree {
-    pub(super) fn controlled(&mut self, event: &ControlEvent) {
+    pub(super) fn apply_control(&mut self, event: &ControlEvent) {
         let session = self.sessions.or_insert_with(&event.session, Box::default);
         match &event.control {
             Control::Answered { approval_id: _, call_id: _, answer, fingerprint, root_run, clears, edit } => {
                 push_bounded(&mut self.clearances, clears.clone(), CLEARANCES_MAX);
-                self.closed(event);
+                self.close_request(event);
                 if *answer == ApprovalStatus::Denied {
                     let (fingerprint, root_run, reason) = (*fingerprint, *root_run, event.reason.clone());
                     push_bounded(&mut self.denials, Some(Denial { fingerprint, root_run, reason }), DENIALS_MAX);
@@ -29,7 +29,7 @@ impl CallTree {
                     self.edit(event, *root_run, edit);
                 }
             }
-            Control::Withdrawn { .. } | Control::Seconded { .. } => self.closed(event),
+            Control::Withdrawn { .. } | Control::Seconded { .. } => self.close_request(event),
             Control::PhaseSet { phase, plan } => {
                 session.phase = Some(phase.clone());
                 if let Some(order) = plan {
@@ -61,7 +61,7 @@ impl CallTree {
     }
 
     /// An approval request was answered, withdrawn or partially approved; several call_ids may share it. Idempotent.
-    pub(super) fn closed(&mut self, event: &ControlEvent) {
+    pub(super) fn close_request(&mut self, event: &ControlEvent) {
         let (id, answer, edited) = match &event.control {
             Control::Answered { approval_id, answer, .. } => (approval_id, Some(*answer), None),
             Control::Withdrawn { approval_id, .. } => (approval_id, Some(ApprovalStatus::Withdrawn), None),

@@ -88,7 +88,7 @@ impl CallTree {
     /// The edit of the proposed call: of this `call_id` without limit, of the same call under another id until the
     /// root's next run.
     #[must_use]
-    pub fn edited(&self, proposal: &Proposal, opens_root_run: bool) -> Option<&EditedCall> {
+    pub fn find_edit(&self, proposal: &Proposal, opens_root_run: bool) -> Option<&EditedCall> {
         let request = &proposal.request;
         self.edits.iter().rev().find(|edit| {
             let is_own = edit.call.session == request.session && edit.call.call_id == request.call_id;
@@ -135,14 +135,14 @@ impl CallTree {
     /// A permit uses up the oldest approval that covers it, even if it did not need one.
     pub(super) fn use_up(&mut self, event: &JudgmentEvent) {
         if event.permit.is_some()
-            && let Some(edit) = unused(&mut self.edits, &event.session, event.args_digest, event.seq)
+            && let Some(edit) = find_unused(&mut self.edits, &event.session, event.args_digest, event.seq)
         {
             edit.is_used = true;
         }
     }
 }
 
-fn unused<'a>(
+fn find_unused<'a>(
     edits: &'a mut VecDeque<EditedCall>,
     session: &SessionId,
     digest: ArgsDigest,
@@ -156,7 +156,7 @@ fn unused<'a>(
 mod tests {
     use super::*;
 
-    fn yes(seq: u64, digest: u8) -> StoredYes {
+    fn approval(seq: u64, digest: u8) -> StoredYes {
         let until = Timestamp::from_millis(1_000);
         let (approval_id, policy) = (format!("a{seq}"), "p".to_owned());
         StoredYes { seq, approval_id, by: None, approved: ArgsDigest([digest; 32]), until, policy }
@@ -167,23 +167,23 @@ mod tests {
         StoredPermit { seq, at, call_id: format!("c{seq}"), digest, policy: "p".to_owned() }
     }
 
-    fn found(answers: &[StoredYes], permits: &[StoredPermit]) -> Vec<(u64, u64)> {
+    fn match_edits(answers: &[StoredYes], permits: &[StoredPermit]) -> Vec<(u64, u64)> {
         let_through(answers, permits).into_iter().map(|(yes, permit)| (yes.seq, permit.seq)).collect()
     }
 
     #[test]
-    fn each_yes_is_good_for_the_first_call_with_its_arguments_after_it_and_the_oldest_goes_first() {
+    fn approvals_are_used_by_the_first_call_with_their_arguments_oldest_first() {
         let permits = [permit(1, 7), permit(3, 8), permit(4, 7), permit(6, 7), permit(7, 7)];
-        assert_eq!(found(&[yes(2, 7), yes(5, 7)], &permits), [(2, 4), (5, 6)]);
-        assert_eq!(found(&[yes(2, 7), yes(3, 7)], &permits[2..]), [(2, 4), (3, 6)]);
-        assert_eq!(found(&[yes(2, 9)], &permits), []);
+        assert_eq!(match_edits(&[approval(2, 7), approval(5, 7)], &permits), [(2, 4), (5, 6)]);
+        assert_eq!(match_edits(&[approval(2, 7), approval(3, 7)], &permits[2..]), [(2, 4), (3, 6)]);
+        assert_eq!(match_edits(&[approval(2, 9)], &permits), []);
     }
 
     #[test]
-    fn what_ran_too_late_or_under_another_policy_ran_without_it_and_it_is_used_up_all_the_same() {
+    fn approval_is_used_up_by_a_late_call_or_one_under_another_policy() {
         let late = StoredPermit { at: Timestamp::from_millis(1_000), ..permit(3, 7) };
-        assert_eq!(found(&[yes(2, 7)], &[late, permit(4, 7)]), []);
+        assert_eq!(match_edits(&[approval(2, 7)], &[late, permit(4, 7)]), []);
         let other = StoredPermit { policy: "q".to_owned(), ..permit(3, 7) };
-        assert_eq!(found(&[yes(2, 7)], &[other, permit(4, 7)]), []);
+        assert_eq!(match_edits(&[approval(2, 7)], &[other, permit(4, 7)]), []);
     }
 }

@@ -6,7 +6,7 @@ use crate::domain::{
     control::ControlEvent,
     event::Event,
     fingerprint::{Fingerprint, ResultDigest},
-    grant::Use,
+    grant::GrantUse,
     ids::{SessionId, ToolName},
     sorted::SortedMap,
     time::Timestamp,
@@ -52,7 +52,7 @@ pub struct Totals {
     /// Control events, oldest first.
     pub controls: Vec<ControlEvent>,
     /// Uses of tiers and grants.
-    pub uses: Vec<Use>,
+    pub uses: Vec<GrantUse>,
     /// Resources changed by writes, oldest first.
     pub changes: Vec<ChangedResource>,
     /// Kept answers, oldest first.
@@ -90,7 +90,7 @@ impl CallTree {
         self.forgotten_change = self.forgotten_change.max(totals.forgotten_change);
         self.uses = totals.uses.into_iter().map(|used| (used.key.clone(), used)).collect();
         self.changes = totals.changes.into();
-        self.remember_kept(totals.kept);
+        self.restore_kept_texts(totals.kept);
         self
     }
 
@@ -99,17 +99,17 @@ impl CallTree {
         let mut controls = all.iter().peekable();
         for event in last_events {
             while let Some(control) = controls.next_if(|control| control.seq < event.seq()) {
-                self.controlled(control);
+                self.apply_control(control);
             }
             self.apply(event);
         }
-        controls.for_each(|control| self.controlled(control));
+        controls.for_each(|control| self.apply_control(control));
         // A call's row holds its request as first made, even after the answer.
-        all.iter().for_each(|control| self.closed(control));
+        all.iter().for_each(|control| self.close_request(control));
     }
 
     /// Advances plans by the kept answers, which reach further back than the last events.
-    fn remember_kept(&mut self, kept: Vec<KeptText>) {
+    fn restore_kept_texts(&mut self, kept: Vec<KeptText>) {
         for plan in self.sessions.values_mut().filter_map(|session| session.plan.as_mut()) {
             plan.done = 0;
         }

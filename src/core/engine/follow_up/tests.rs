@@ -22,7 +22,7 @@ struct Play {
 impl Play {
     fn new() -> Self {
         let mut policy = Policy::default();
-        policy.rules.only(&[]);
+        policy.rules.keep_only(&[]);
         Self { policy, world: World::new(DEFAULT_TENANT), now: Timestamp::from_millis(1_700_000_000_000), calls: 0 }
     }
 
@@ -51,7 +51,7 @@ impl Play {
         call_id
     }
 
-    fn tell(&mut self, call_id: CallId, status: OutcomeStatus, kind: Option<FailureKind>) -> Option<Trial> {
+    fn report_outcome(&mut self, call_id: CallId, status: OutcomeStatus, kind: Option<FailureKind>) -> Option<Trial> {
         let error = kind.map(|kind| ErrorReport {
             error_type: Some(kind.as_str().to_owned()),
             message: kind.as_str().to_owned(),
@@ -68,12 +68,12 @@ impl Play {
 
     fn fail(&mut self, tool: &str, arguments: &str) -> Option<Trial> {
         let call = self.ask(tool, arguments);
-        self.tell(call, OutcomeStatus::Error, Some(FailureKind::Timeout))
+        self.report_outcome(call, OutcomeStatus::Error, Some(FailureKind::Timeout))
     }
 
     fn succeed(&mut self, tool: &str, arguments: &str) -> Option<Trial> {
         let call = self.ask(tool, arguments);
-        self.tell(call, OutcomeStatus::Success, None)
+        self.report_outcome(call, OutcomeStatus::Success, None)
     }
 
     fn wait(&mut self, ms: u64) {
@@ -81,7 +81,7 @@ impl Play {
     }
 }
 
-fn told(trial: Option<&Trial>) -> Option<(FollowUpKind, u32, u64, bool)> {
+fn summarize_trial(trial: Option<&Trial>) -> Option<(FollowUpKind, u32, u64, bool)> {
     let trial = trial?;
     Some((trial.follow_up.kind, trial.follow_up.state.attempt, trial.follow_up.waited_ms, trial.ok))
 }
@@ -94,9 +94,9 @@ fn the_first_call_after_a_failure_with_the_same_arguments_is_its_retry() {
     let mut play = Play::new();
     assert_eq!(play.fail("get", "{}"), None);
     play.wait(3_000);
-    assert_eq!(told(play.fail("get", "{}").as_ref()), Some((FollowUpKind::Same, 1, 3_000, false)));
+    assert_eq!(summarize_trial(play.fail("get", "{}").as_ref()), Some((FollowUpKind::Same, 1, 3_000, false)));
     play.wait(9_000);
-    assert_eq!(told(play.succeed("get", "{}").as_ref()), Some((FollowUpKind::Same, 2, 9_000, true)));
+    assert_eq!(summarize_trial(play.succeed("get", "{}").as_ref()), Some((FollowUpKind::Same, 2, 9_000, true)));
     assert_eq!(play.succeed("get", "{}"), None, "a success is followed up on by nothing");
 }
 
@@ -104,15 +104,18 @@ fn the_first_call_after_a_failure_with_the_same_arguments_is_its_retry() {
 fn other_arguments_are_a_correction_and_each_failure_is_corrected_once() {
     let mut play = Play::new();
     play.fail("find", LONG);
-    assert_eq!(told(play.succeed("find", NEAR_LONG).as_ref()), Some((FollowUpKind::Near, 1, 0, true)));
+    assert_eq!(summarize_trial(play.succeed("find", NEAR_LONG).as_ref()), Some((FollowUpKind::Near, 1, 0, true)));
     assert_eq!(play.succeed("find", r#"{"query":"trains"}"#), None);
     assert_eq!(play.succeed("look", LONG), None, "another tool corrects nothing");
-    assert_eq!(told(play.fail("find", LONG).as_ref()), Some((FollowUpKind::Same, 1, 0, false)));
-    assert_eq!(told(play.succeed("find", r#"{"query":"trains"}"#).as_ref()), Some((FollowUpKind::Changed, 1, 0, true)));
+    assert_eq!(summarize_trial(play.fail("find", LONG).as_ref()), Some((FollowUpKind::Same, 1, 0, false)));
+    assert_eq!(
+        summarize_trial(play.succeed("find", r#"{"query":"trains"}"#).as_ref()),
+        Some((FollowUpKind::Changed, 1, 0, true))
+    );
 }
 
 #[test]
-fn what_comes_too_late_or_after_too_much_else_follows_up_on_nothing() {
+fn late_call_is_no_follow_up() {
     let mut play = Play::new();
     play.fail("get", "{}");
     play.wait(FOLLOW_UP_MS);
@@ -130,16 +133,16 @@ fn what_comes_too_late_or_after_too_much_else_follows_up_on_nothing() {
 }
 
 #[test]
-fn what_nobody_can_tell_is_censored_and_what_is_told_late_counts_once() {
+fn unknown_trial_is_censored_and_a_late_report_counts_once() {
     let mut play = Play::new();
     play.fail("get", "{}");
     let call = play.ask("get", "{}");
-    assert_eq!(play.tell(call.clone(), OutcomeStatus::Unknown, None), None, "the caller cannot know");
-    let late = play.tell(call.clone(), OutcomeStatus::Success, None);
+    assert_eq!(play.report_outcome(call.clone(), OutcomeStatus::Unknown, None), None, "the caller cannot know");
+    let late = play.report_outcome(call.clone(), OutcomeStatus::Success, None);
     assert!(late.is_some_and(|trial| trial.ok));
     play.fail("put", "{}");
     let call = play.ask("put", "{}");
-    assert_eq!(play.tell(call, OutcomeStatus::Cancelled, None), None);
+    assert_eq!(play.report_outcome(call, OutcomeStatus::Cancelled, None), None);
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn trial_tells_a_clients_repetition_from_a_models() {
     let mut play = Play::new();
     play.fail("get", "{}");
     let call = play.ask_as("c1", "get", "{}");
-    let trial = play.tell(call, OutcomeStatus::Error, Some(FailureKind::Timeout)).expect("a retry");
+    let trial = play.report_outcome(call, OutcomeStatus::Error, Some(FailureKind::Timeout)).expect("a retry");
     assert_eq!(trial.follow_up.decided_by, Some(DecidedBy::Client), "under the same id");
     play.wait(60_000);
     let trial = play.succeed("get", "{}").expect("a retry");
@@ -162,7 +165,7 @@ fn trial_is_censored_when_an_open_attempt_may_have_made_what_exists_already() {
     let retry = play.ask("create", "{}");
     assert_eq!(play.report(retry, OutcomeStatus::Error, exists()), None);
     let refused = play.ask("create", r#"{"order":8}"#);
-    play.tell(refused, OutcomeStatus::Error, Some(FailureKind::RateLimited));
+    play.report_outcome(refused, OutcomeStatus::Error, Some(FailureKind::RateLimited));
     let retry = play.ask("create", r#"{"order":8}"#);
     assert!(play.report(retry, OutcomeStatus::Error, exists()).is_some_and(|trial| !trial.ok));
 }

@@ -61,7 +61,7 @@ fn find_open_attempt<'a>(
 ) -> Option<(&'a SessionId, &'a Call, &'a Permit)> {
     let error = report.error.as_ref().filter(|error| exists_already(&error.message));
     let error = error.filter(|_| report.status == OutcomeStatus::Error && report.by.is_none());
-    let call = error.and_then(|_| tree.sessions.get(&report.session)?.reported(&report.call_id))?;
+    let call = error.and_then(|_| tree.sessions.get(&report.session)?.find_reported_call(&report.call_id))?;
     let permit = call.permit.as_ref()?;
     let open = tree.open_attempts(call.fingerprint, permit.occurrence, now);
     let open = open.filter_map(|(id, other)| Some((id, other, other.permit.as_ref()?)));

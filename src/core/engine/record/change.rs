@@ -19,7 +19,7 @@ use crate::{
         time::Timestamp,
         tool::StorageMode,
         tree::CallTree,
-        whole,
+        truncation,
     },
     policy::Policy,
     rules::budget,
@@ -58,8 +58,9 @@ pub(super) fn change(
         let read = anew.as_ref().or(settlement.read.as_ref().filter(|_| is_read));
         SuccessSummary::of(&result, read, call.arguments.as_deref())
     });
-    settled.whole = settled.result.as_mut().and_then(|result| whole::cut(result, policy.result_bytes_max));
-    settled.whole = settled.whole.map(|whole| whole.keyed(&policy.hashing));
+    settled.whole =
+        settled.result.as_mut().and_then(|result| truncation::truncate_text(result, policy.result_bytes_max));
+    settled.whole = settled.whole.map(|whole| whole.with_key(&policy.hashing));
     let mut ledger = Vec::new();
     if let Some(expected) = ledger_revision(tree, shared, call, permit, settled.status) {
         settled.ledger_revision = expected + 1;

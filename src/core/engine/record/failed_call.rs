@@ -36,7 +36,7 @@ pub(super) struct FailedCall<'a> {
 }
 
 impl FailedCall<'_> {
-    pub(super) fn advised(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> AdviceWithCircuit {
+    pub(super) fn advise(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> AdviceWithCircuit {
         let Self { call, permit, kind, now, .. } = *self;
         let spec = policy.tool(&call.tool);
         let error = self.report.error.as_ref();
@@ -44,7 +44,7 @@ impl FailedCall<'_> {
             error.and_then(|error| error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message)));
         let writes = call.effect.kind == EffectKind::Write || call.effect.once;
         let traits = self.session.map(|session| traits(session, call, kind, &health.circumstances(now), now));
-        let open_left = self.open_left();
+        let open_left = self.remaining_open_attempts();
         let case = advice::FailedAttempt {
             tool: &call.tool,
             kind,
@@ -76,7 +76,7 @@ impl FailedCall<'_> {
     }
 
     /// Remaining attempts of an undeclared call with content after a possible effect.
-    fn open_left(&self) -> Option<u32> {
+    fn remaining_open_attempts(&self) -> Option<u32> {
         let Self { call, permit, now, .. } = *self;
         let is_limited = self.effect_open && call.effect.kind == EffectKind::Unknown && !call.effect.in_steps;
         let has_content = call.shape.as_deref().is_some_and(|shape| shape.content() == Content::Written);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     domain::{
-        answer::{self, ComparableResult, ResultDifference, ResultMarkers, Says},
+        answer::{self, ComparableResult, ContentAmount, ResultDifference, ResultMarkers},
         call::{Call, Permit},
         effect::EffectKind,
         event::SettledEvent,
@@ -67,26 +67,26 @@ pub(super) fn settle(
     let read = result.and_then(|result| json::parse(result.trim()).ok());
     let Texts { stored, error, signature, note, secrets } = Texts::of(policy, spec, report, read.as_ref());
     let marked =
-        (status == OutcomeStatus::Success).then(|| answered(call, report, read.as_ref(), spec, (&secrets, now)));
+        (status == OutcomeStatus::Success).then(|| digest_success(call, report, read.as_ref(), spec, (&secrets, now)));
     let error_digest = || {
         let kind = failure.filter(|_| status == OutcomeStatus::Error)?;
         Some(ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
     };
     let digest = marked.as_ref().map(|(digest, _)| *digest).or_else(error_digest);
-    let digest = digest.map(|digest| digest.keyed(&policy.hashing));
+    let digest = digest.map(|digest| digest.with_key(&policy.hashing));
     let session = tree.sessions.get(&report.session).map(Box::as_ref);
     let is_new = || digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
     let news = status == OutcomeStatus::Success && (call.effect.kind == EffectKind::Write || is_new());
     let marks = marked.map(|(_, marks)| Arc::new(marks));
     let progress = news && marks.as_deref().is_some_and(|marks| is_progress(marks, call, session));
     let follow_up_ok = follow_up_ok(call, status, failure).filter(|_| !is_censored(session, call, report));
-    let observed = observed(call, status, failure, now);
+    let observed = to_observation(call, status, failure, now);
     let mut health = shared.health.clone();
-    observed.iter().for_each(|seen| health.reported(seen, &policy.retry.allowance));
+    observed.iter().for_each(|seen| health.record_report(seen, &policy.retry.allowance));
     let effect_open = is_open(call, report, status, failure);
     let advised = failure.map(|kind| {
         let case = FailedCall { tree, session, call, permit, report, status, kind, effect_open, now };
-        case.advised(policy, &shared.profiles, &health)
+        case.advise(policy, &shared.profiles, &health)
     });
     let kept = marks.is_some() && is_built_on(policy, session, call);
     let (is_complete, total_matches) = completeness(spec, report);
@@ -101,7 +101,7 @@ pub(super) fn settle(
         failure,
         error_signature: signature,
         digest,
-        witness: witnessed(policy, call, report),
+        witness: digest_witness(policy, call, report),
         marks,
         news,
         progress,
@@ -129,7 +129,7 @@ pub(super) fn settle(
     };
     let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
-    let corrected = |kind| corrected(&shared.profiles, &call.tool, kind, now);
+    let corrected = |kind| correction_share(&shared.profiles, &call.tool, kind, now);
     Settlement { settled, read, stored, secrets, observation, trial, corrected: failure.and_then(corrected) }
 }
 
@@ -141,13 +141,13 @@ fn is_built_on(policy: &Policy, session: Option<&Session>, call: &Call) -> bool 
 }
 
 /// The witness of a read, if unchanged across the execution; for a write, the state after it.
-fn witnessed(policy: &Policy, call: &Call, report: &OutcomeReport) -> Option<WitnessDigest> {
+fn digest_witness(policy: &Policy, call: &Call, report: &OutcomeReport) -> Option<WitnessDigest> {
     let after = report.witness_after.as_deref().map(|value| WitnessDigest::of(value, &policy.hashing));
     after.filter(|after| call.effect.kind == EffectKind::Write || call.witness == Some(*after))
 }
 
 /// Success share of follow-ups with other arguments, once enough were seen.
-fn corrected(profiles: &Profiles, tool: &ToolName, kind: FailureKind, now: Timestamp) -> Option<f64> {
+fn correction_share(profiles: &Profiles, tool: &ToolName, kind: FailureKind, now: Timestamp) -> Option<f64> {
     let corrections = profiles.estimate.corrections(tool, kind, now);
     (corrections.n >= CORRECTIONS_MIN).then(|| corrections.k / corrections.n)
 }
@@ -175,7 +175,7 @@ impl Texts {
 }
 
 /// Digest and marks of a success. Names are kept only if the result is stored in full.
-fn answered(
+fn digest_success(
     call: &Call,
     report: &OutcomeReport,
     read: Option<&Json>,
@@ -191,14 +191,14 @@ fn answered(
         let result = report.result.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
         marks.failed = result.as_ref().and_then(|result| result.pointer(pointer)).is_some_and(tells_failure);
     }
-    if marks.says == Says::Much {
+    if marks.says == ContentAmount::Much {
         let asked = || json::parse(call.arguments.as_deref()?).ok();
         let echoes = read.is_some_and(|read| asked().is_some_and(|asked| answer::is_echo(read, &asked)));
-        marks.says = if echoes { Says::Little } else { Says::Much };
+        marks.says = if echoes { ContentAmount::Little } else { ContentAmount::Much };
     }
     let is_hidden = matches!(spec.stored.1, StorageMode::Redacted | StorageMode::Hash);
     if is_hidden || spec.stored.1 == StorageMode::Full && !secrets.is_empty() {
-        marks.named = marks.named.filtered(|name| !is_hidden && *secrets.without(name) == *name);
+        marks.named = marks.named.filter_names(|name| !is_hidden && *secrets.without(name) == *name);
         marks.hide_numbers();
     }
     (digest, marks)
@@ -229,7 +229,7 @@ fn is_progress(marks: &ResultMarkers, call: &Call, session: Option<&Session>) ->
 /// The error in one line for the model: without a traceback, and of a JSON object its message.
 fn error_line(message: &str) -> Arc<str> {
     let inside = classify::message_in_json(message);
-    gist::cut(&classify::one_line(inside.as_deref().unwrap_or(message).trim()), ERROR_LINE_MAX).into()
+    gist::truncate_line(&classify::one_line(inside.as_deref().unwrap_or(message).trim()), ERROR_LINE_MAX).into()
 }
 
 /// Completeness by the report, otherwise by the policy's pointers into the result.
@@ -287,7 +287,12 @@ fn is_open(call: &Call, report: &OutcomeReport, status: OutcomeStatus, failure: 
 }
 
 /// The health observation before any advice; none without information.
-fn observed(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Timestamp) -> Option<Observation> {
+fn to_observation(
+    call: &Call,
+    status: OutcomeStatus,
+    failure: Option<FailureKind>,
+    at: Timestamp,
+) -> Option<Observation> {
     let failure = match status {
         OutcomeStatus::Success => None,
         OutcomeStatus::Error | OutcomeStatus::Unknown => Some(failure?),

@@ -1,12 +1,12 @@
 //! Lines of a summary, part by part.
 
 use super::{
-    fit::{LinePriority, SummaryLine},
-    past::{CallHistory, SessionHistory, came_of, error_line},
+    history::{CallHistory, SessionHistory, came_of, error_line},
+    token_limit::{LinePriority, SummaryLine},
 };
 use crate::{
     domain::{
-        budget::Left,
+        budget::RemainingBudget,
         call::{ApprovalStatus, Call, CallStatus},
         content::{self, Content},
         effect::EffectKind,
@@ -35,7 +35,7 @@ pub(super) fn plan(session: &Session) -> Vec<SummaryLine> {
         let rest = if plan.done >= plan.order.len() { " All of it is done." } else { "" };
         format!("Plan: {}.{rest}", steps.join(", "))
     });
-    phase.into_iter().chain(plan).map(SummaryLine::fixed).collect()
+    phase.into_iter().chain(plan).map(SummaryLine::fixed_line).collect()
 }
 
 /// Calls that wait for approval, run, or have an unknown outcome.
@@ -46,7 +46,7 @@ pub(super) fn open(session: &Session, past: &SessionHistory<'_>, now: Timestamp)
         Some(format!("- {} {arguments} {state}.", call.tool))
     });
     let started = past.entries().filter_map(|entry| {
-        let named = past.named(entry.newest);
+        let named = past.describe_call(entry.newest);
         match entry.state {
             CallState::InFlight => {
                 let since = wait_in_words(now.since_ms(entry.newest.at));
@@ -68,14 +68,14 @@ pub(super) fn open(session: &Session, past: &SessionHistory<'_>, now: Timestamp)
         lines.drain(..beyond);
         lines.insert(0, format!("- {beyond} more that began earlier"));
     }
-    lines.into_iter().map(SummaryLine::fixed).collect()
+    lines.into_iter().map(SummaryLine::fixed_line).collect()
 }
 
 /// Calls with a double effect.
-pub(super) fn doubled(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
+pub(super) fn list_double_effects(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let twice = past.entries().filter(|entry| entry.is_double).map(|entry| {
-        let named = past.named(entry.newest);
-        SummaryLine::fixed(match entry.newest.effect.kind {
+        let named = past.describe_call(entry.newest);
+        SummaryLine::fixed_line(match entry.newest.effect.kind {
             EffectKind::Write => format!("- {named} succeeded in two attempts. Undo one of them, or tell the user."),
             _ => format!(
                 "- {named} succeeded in two attempts. If it changes something, undo one of them, or tell the user."
@@ -108,11 +108,14 @@ fn is_done(call: &PastCall) -> bool {
 }
 
 /// The declared writes that succeeded.
-pub(super) fn done(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
+pub(super) fn list_writes(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let writes = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| is_done(call))?;
         let class = if call.effect.once { LinePriority::Once } else { LinePriority::Write };
-        Some(SummaryLine::cut(class, call.seq, format!("- {}", succeeded(entry, call, past))).of(kind_of(call)))
+        Some(
+            SummaryLine::optional_line(class, call.seq, format!("- {}", describe_success(entry, call, past)))
+                .of(kind_of(call)),
+        )
     });
     writes.collect()
 }
@@ -132,14 +135,14 @@ fn is_act(call: &PastCall) -> bool {
 pub(super) fn acts(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let acts = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| is_act(call))?;
-        let text = format!("- {}", succeeded(entry, call, past));
-        Some(SummaryLine::cut(LinePriority::Made, call.seq, text).of(call.tool.to_string()))
+        let text = format!("- {}", describe_success(entry, call, past));
+        Some(SummaryLine::optional_line(LinePriority::Made, call.seq, text).of(call.tool.to_string()))
     });
     acts.collect()
 }
 
 /// The other successes, by tool.
-pub(super) fn called(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
+pub(super) fn list_successes(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let others = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| !is_done(call) && !is_act(call))?;
         // A possible creation has a higher priority than a read.
@@ -148,9 +151,11 @@ pub(super) fn called(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
         } else {
             LinePriority::Read
         };
-        let text =
-            format!("  - {}", succeeded(entry, call, past).strip_prefix(call.tool.as_str()).unwrap_or_default().trim());
-        Some(SummaryLine::cut(class, call.seq, text).of(call.tool.to_string()))
+        let text = format!(
+            "  - {}",
+            describe_success(entry, call, past).strip_prefix(call.tool.as_str()).unwrap_or_default().trim()
+        );
+        Some(SummaryLine::optional_line(class, call.seq, text).of(call.tool.to_string()))
     });
     others.collect()
 }
@@ -163,9 +168,9 @@ fn kind_of(call: &PastCall) -> String {
 }
 
 /// `create_document {title: Q3} made doc_1`; `search {q: a}: 2 items: #1, #2`.
-fn succeeded(entry: &CallHistory<'_>, call: &PastCall, past: &SessionHistory<'_>) -> String {
+fn describe_success(entry: &CallHistory<'_>, call: &PastCall, past: &SessionHistory<'_>) -> String {
     let times = if entry.successes > 1 { format!(" ×{}", entry.successes) } else { String::new() };
-    let named = format!("{}{times}", past.named(call));
+    let named = format!("{}{times}", past.describe_call(call));
     let outcome = call.outcome.as_ref();
     match (entry.names(), outcome) {
         (Some(names), _) if call.effect.kind == EffectKind::Write => format!("{named} made {names}"),
@@ -175,7 +180,7 @@ fn succeeded(entry: &CallHistory<'_>, call: &PastCall, past: &SessionHistory<'_>
     }
 }
 
-pub(super) fn failed(past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLine> {
+pub(super) fn list_failures(past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLine> {
     let failed = past.entries().filter_map(|entry| {
         let call = entry.newest;
         let outcome = call.outcome.as_ref().filter(|_| entry.state == CallState::Failed)?;
@@ -189,14 +194,14 @@ pub(super) fn failed(past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLi
             Some(true) => "A retry is worth it.".to_owned(),
             _ => "The same call again is not worth it.".to_owned(),
         };
-        let text = format!("- {} failed{times}: {error}. {next}", past.named(call));
-        Some(SummaryLine::cut(LinePriority::Failure, call.seq, text))
+        let text = format!("- {} failed{times}: {error}. {next}", past.describe_call(call));
+        Some(SummaryLine::optional_line(LinePriority::Failure, call.seq, text))
     });
     failed.collect()
 }
 
 /// One line per reason, with the newest refused call.
-pub(super) fn refused(session: &Session, past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLine> {
+pub(super) fn list_refusals(session: &Session, past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLine> {
     let held: Vec<_> = session.calls.iter().filter(|call| question(call, now).is_some()).collect();
     let mut reasons: Vec<(Reason, u32, &PastCall)> = Vec::new();
     for call in past.refused() {
@@ -210,8 +215,8 @@ pub(super) fn refused(session: &Session, past: &SessionHistory<'_>, now: Timesta
     }
     let line = |(reason, times, newest): (Reason, u32, &PastCall)| {
         let meaning = reason.meaning().trim_end_matches('.');
-        let named = past.named(newest);
-        SummaryLine::fixed(match times {
+        let named = past.describe_call(newest);
+        SummaryLine::fixed_line(match times {
             1 => format!("- {named}: {meaning}."),
             n => format!("- {meaning}: {n} calls, the last {named}."),
         })
@@ -220,11 +225,11 @@ pub(super) fn refused(session: &Session, past: &SessionHistory<'_>, now: Timesta
 }
 
 /// The remainder of the nearest limit.
-pub(super) fn budget(left: &[Left], stops: &Stops) -> Vec<SummaryLine> {
+pub(super) fn budget(left: &[RemainingBudget], stops: &Stops) -> Vec<SummaryLine> {
     let tight = left.iter().filter(|left| left.limit > 0).min_by_key(|left| left.remaining() * 100 / left.limit);
     let line = tight.filter(|_| !stops.is_run()).map(|tight| {
         let left = tight.dimension.left_in_words(tight.remaining(), tight.limit);
-        SummaryLine::fixed(format!("Budget left: {left}."))
+        SummaryLine::fixed_line(format!("Budget left: {left}."))
     });
     line.into_iter().collect()
 }

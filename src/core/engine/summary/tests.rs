@@ -1,21 +1,22 @@
 //! Summary laws: its size is independent of the session's length, and its text depends on stored data alone.
 
 use super::{
-    fit::{LinePriority, SummaryLine, SummarySection, fit, tokens},
+    token_limit::{LinePriority, SummaryLine, SummarySection, fit, tokens},
     *,
 };
 use crate::domain::session_state::SUMMARY_TOKENS_DEFAULT;
 
 fn reads(count: u64) -> Vec<SummarySection> {
     let read = |n| {
-        SummaryLine::cut(LinePriority::Read, n, format!("  - {{path: src/file_{n}.rs}}: text of 900 bytes"))
+        SummaryLine::optional_line(LinePriority::Read, n, format!("  - {{path: src/file_{n}.rs}}: text of 900 bytes"))
             .of("read_file".to_owned())
     };
     let write = |n| {
-        SummaryLine::cut(LinePriority::Write, n, format!("- create_document {{title: T{n}}} made doc_{n}"))
+        SummaryLine::optional_line(LinePriority::Write, n, format!("- create_document {{title: T{n}}} made doc_{n}"))
             .of("create_document".to_owned())
     };
-    let paid = SummaryLine::cut(LinePriority::Once, 1, "- pay {order: o-1} made p_1".to_owned()).of("pay".to_owned());
+    let paid = SummaryLine::optional_line(LinePriority::Once, 1, "- pay {order: o-1} made p_1".to_owned())
+        .of("pay".to_owned());
     let writes = (0..count).map(write).chain([paid]).collect();
     vec![SummarySection::of("Done:", writes), SummarySection::by_tool("Called:", (0..count).map(read).collect())]
 }
@@ -29,7 +30,7 @@ fn a_summary_is_never_longer_than_asked() {
             assert!(text.contains("pay {order: o-1} made p_1"), "{count} calls in {budget} tokens:\n{text}");
             let of_tools = |n: u64| {
                 let text = format!("  - {{path: src/file_{n}.rs}}: text of 900 bytes");
-                SummaryLine::cut(LinePriority::Read, n, text).of(format!("read_{}", n % 400))
+                SummaryLine::optional_line(LinePriority::Read, n, text).of(format!("read_{}", n % 400))
             };
             let text = fit(vec![SummarySection::by_tool("Called:", (0..count).map(of_tools).collect())], budget);
             assert!(tokens(&text) <= budget, "{count} calls of many tools in {budget} tokens: {}", tokens(&text));

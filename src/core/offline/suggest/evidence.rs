@@ -73,13 +73,13 @@ pub(super) struct Evidence(BTreeMap<ToolName, Vec<Repetition>>);
 
 impl Evidence {
     pub(super) fn of(rows: &[TraceRow]) -> Self {
-        type Last = BTreeMap<(ToolName, String), (String, ResultMarkers, BTreeSet<ToolName>)>;
-        let mut sessions: BTreeMap<String, (usize, Last)> = BTreeMap::new();
+        type LastResults = BTreeMap<(ToolName, String), (String, ResultMarkers, BTreeSet<ToolName>)>;
+        let mut sessions: BTreeMap<String, (usize, LastResults)> = BTreeMap::new();
         let mut found = Self::default();
         for row in rows.iter().filter(|row| !row.refused) {
             let Some(result) = row.result.as_ref().filter(|result| !result.is_error) else { continue };
             let number = sessions.len();
-            let (session, last) = sessions.entry(row.trace.to_string()).or_insert_with(|| (number, Last::new()));
+            let (session, last) = sessions.entry(row.trace.to_string()).or_insert_with(|| (number, LastResults::new()));
             let key = (row.tool.clone(), row.arguments.canonical());
             let marks = ComparableResult::of(&result.text, &[], Timestamp::default()).marks;
             let before = last.insert(key, (result.identity(), marks.clone(), BTreeSet::new()));
@@ -104,7 +104,7 @@ impl Evidence {
     }
 
     /// Suggested effect by tool; none with too little evidence.
-    pub(super) fn shown(&self, tools: &BTreeSet<ToolName>) -> BTreeMap<ToolName, SuggestedEffect> {
+    pub(super) fn suggest_effects(&self, tools: &BTreeSet<ToolName>) -> BTreeMap<ToolName, SuggestedEffect> {
         let mut shown: BTreeMap<ToolName, SuggestedEffect> = BTreeMap::new();
         for tool in tools {
             shown.extend(self.witness(tool).map(|witness| (tool.clone(), SuggestedEffect::Write(witness))));

@@ -19,7 +19,7 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-use super::{ArgumentSchema, ERRORS_MAX, as_value, errors::by_nearness, words};
+use super::{ArgumentSchema, ERRORS_MAX, as_value, errors::by_nearness, messages};
 use crate::domain::{
     json::{self, Json},
     violation::CoercedField,
@@ -99,7 +99,7 @@ impl Coercions<'_> {
                 if done.len() == COERCIONS_MAX || is_again {
                     continue;
                 }
-                done.extend(put(&mut arguments, pointer, read));
+                done.extend(put_value(&mut arguments, pointer, read));
             }
             if done.len() == before {
                 break;
@@ -165,7 +165,7 @@ impl Coercions<'_> {
     }
 }
 
-fn put(arguments: &mut Json, pointer: String, read: Read) -> Option<CoercedValue> {
+fn put_value(arguments: &mut Json, pointer: String, read: Read) -> Option<CoercedValue> {
     let steps: Vec<String> = pointer.split('/').skip(1).map(plain).collect();
     let at = reach_mut(arguments, &steps)?;
     let is_wrap = matches!(&read, Some(Json::Array(items)) if items.first() == Some(&*at));
@@ -174,7 +174,7 @@ fn put(arguments: &mut Json, pointer: String, read: Read) -> Option<CoercedValue
         Some(read) => *at = read,
         None => arguments.remove(&pointer),
     }
-    let field = CoercedField { field: words::dotted(&pointer), from, to };
+    let field = CoercedField { field: messages::to_dotted_path(&pointer), from, to };
     Some(CoercedValue { pointer, is_wrap, field })
 }
 

@@ -8,7 +8,7 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-use super::{CompiledSchema, SCHEMA_BYTES_MAX, shape::SchemaFields, words};
+use super::{CompiledSchema, SCHEMA_BYTES_MAX, messages, shape::SchemaFields};
 use crate::{
     domain::json::{self, Json},
     policy::form::a_kind,
@@ -50,8 +50,9 @@ pub(super) fn compile(schema: &Value) -> Result<CompiledSchema, Vec<String>> {
         .should_validate_formats(true)
         .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS_MAX))
         .offline();
-    let validator =
-        options.build(schema).map_err(|error| vec![placed(error.instance_path().as_str(), &in_words(&error))])?;
+    let validator = options
+        .build(schema)
+        .map_err(|error| vec![prefix_path(error.instance_path().as_str(), &describe_error(&error))])?;
     Ok(CompiledSchema {
         validator,
         shape: SchemaFields::of(schema),
@@ -98,9 +99,9 @@ const WRITTEN: [(&str, &str); 14] = [
 ];
 
 /// Description of a schema error in place of the library's, which is for programmers.
-fn in_words(error: &ValidationError<'_>) -> String {
+fn describe_error(error: &ValidationError<'_>) -> String {
     let (path, value) = (error.instance_path().as_str(), error.instance());
-    let value = words::shown_text(&words::one_line(&value.to_string()));
+    let value = messages::shown_text(&messages::one_line(&value.to_string()));
     match (path.rsplit('/').next().unwrap_or_default(), error.kind()) {
         ("type", _) => {
             let text = error.instance().as_str().unwrap_or_default().to_lowercase();
@@ -135,7 +136,7 @@ fn dialect(schema: &Value, problems: &mut Vec<String>) {
         return;
     }
     for error in jsonschema::draft202012::meta::validator().iter_errors(schema).take(PROBLEMS_MAX) {
-        problems.push(placed(error.instance_path().as_str(), &in_words(&error)));
+        problems.push(prefix_path(error.instance_path().as_str(), &describe_error(&error)));
     }
     problems.sort();
     problems.dedup();
@@ -144,12 +145,12 @@ fn dialect(schema: &Value, problems: &mut Vec<String>) {
 /// References that leave the schema; those to an `$id` inside stay.
 fn remote(schema: &Value, root: &str, problems: &mut Vec<String>) {
     let mut ids = Vec::new();
-    each(schema, root, &mut |_, name, text| {
+    visit_texts(schema, root, &mut |_, name, text| {
         if name == "$id" {
             ids.push(text.trim_end_matches('#').to_owned());
         }
     });
-    each(schema, root, &mut |at, name, text| {
+    visit_texts(schema, root, &mut |at, name, text| {
         let document = text.split('#').next().unwrap_or_default();
         let is_inside =
             document.is_empty() || ids.iter().any(|id| id == document || id.ends_with(&format!("/{document}")));
@@ -158,29 +159,29 @@ fn remote(schema: &Value, root: &str, problems: &mut Vec<String>) {
             && !document.starts_with("https://json-schema.org/draft")
         {
             let problem = format!("{name} {text} leads out of the schema; copy what it names under $defs");
-            problems.push(placed(at, &problem));
+            problems.push(prefix_path(at, &problem));
         }
     });
 }
 
 /// Visits every text member of every schema.
-fn each(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &str, &str)) {
+fn visit_texts(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &str, &str)) {
     match schema {
         Value::Object(members) => {
             for (name, member) in members.iter().filter(|(name, _)| !VALUES.contains(&name.as_str())) {
                 if let Value::String(text) = member {
                     visit(at, name, text);
                 }
-                each(member, &format!("{at}/{name}"), visit);
+                visit_texts(member, &format!("{at}/{name}"), visit);
             }
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, item)| each(item, &format!("{at}/{i}"), visit));
+            items.iter().enumerate().for_each(|(i, item)| visit_texts(item, &format!("{at}/{i}"), visit));
         }
         _ => {}
     }
 }
 
-fn placed(at: &str, problem: &str) -> String {
+fn prefix_path(at: &str, problem: &str) -> String {
     if at.is_empty() { problem.to_owned() } else { format!("at {at}: {problem}") }
 }

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::{
     coerce::{as_kind, kinds, reach},
-    violation,
-    words::{
-        OPTIONS_MAX, dotted, example, form_of, format_in_words, joined, kinds_in_words, one_line, shown, shown_text,
-        unknown_field,
+    messages::{
+        OPTIONS_MAX, example, form_of, format_in_words, join_path, kinds_in_words, one_line, render_value, shown_text,
+        to_dotted_path, unknown_field,
     },
+    violation,
 };
 use crate::{
     domain::{json, json::Json, violation::Violation},
@@ -18,7 +18,7 @@ use crate::{
 
 /// Violations of one schema error.
 pub(super) fn violations(schema: &Value, arguments: &Json, error: &ValidationError<'_>, found: &mut Vec<Violation>) {
-    let field = dotted(error.instance_path().as_str());
+    let field = to_dotted_path(error.instance_path().as_str());
     let part = part_of(schema, error.schema_path().as_str());
     match error.kind() {
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
@@ -29,13 +29,14 @@ pub(super) fn violations(schema: &Value, arguments: &Json, error: &ValidationErr
             let known = part.and_then(|part| part.get("properties")).and_then(Value::as_object);
             let known: Vec<&str> = known.into_iter().flat_map(|known| known.keys()).map(String::as_str).collect();
             for name in unexpected {
-                found.push(unknown_field(&joined(&field, name), nearest(name, &known)));
+                found.push(unknown_field(&join_path(&field, name), nearest(name, &known)));
             }
         }
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
-            let missing = joined(&field, name);
-            let of_it = part.and_then(|part| part.get("properties")?.get(name)).map(|of_it| followed(schema, of_it));
+            let missing = join_path(&field, name);
+            let of_it =
+                part.and_then(|part| part.get("properties")?.get(name)).map(|of_it| follow_reference(schema, of_it));
             let what = of_it.and_then(|part| part.get("description")).and_then(Value::as_str);
             let what = what.map(|what| format!(" ({})", shown_text(what))).unwrap_or_default();
             let message = format!("{missing}: is missing{what}; give {}", form_of(of_it));
@@ -51,9 +52,9 @@ pub(super) fn violations(schema: &Value, arguments: &Json, error: &ValidationErr
 /// Shows the value as given: the validator's copy may have lost digits.
 fn sentence(arguments: &Json, error: &ValidationError<'_>, problem: &str) -> String {
     let pointer = error.instance_path().as_str();
-    let name = if pointer.is_empty() { "the arguments".to_owned() } else { dotted(pointer) };
-    let value =
-        reach(arguments, pointer).map_or_else(|| shown(error.instance()), |value| shown_text(&value.canonical()));
+    let name = if pointer.is_empty() { "the arguments".to_owned() } else { to_dotted_path(pointer) };
+    let value = reach(arguments, pointer)
+        .map_or_else(|| render_value(error.instance()), |value| shown_text(&value.canonical()));
     format!("{name}: {value} {problem}")
 }
 
@@ -66,7 +67,7 @@ fn branches(
     found: &mut Vec<Violation>,
 ) {
     let here = error.instance_path().as_str();
-    let field = dotted(here);
+    let field = to_dotted_path(here);
     let nearest_first = by_nearness(context, here);
     let mut wanted: Vec<String> = Vec::new();
     let mut options: Vec<String> = Vec::new();
@@ -131,14 +132,16 @@ fn problem(kind: &ValidationErrorKind, error: &ValidationError<'_>, part: Option
         }
         ValidationErrorKind::Enum { options } => {
             let all: Vec<&Value> = options.as_array().into_iter().flatten().collect();
-            let list: Vec<String> = all.iter().take(OPTIONS_MAX).map(|option| shown(option)).collect();
+            let list: Vec<String> = all.iter().take(OPTIONS_MAX).map(|option| render_value(option)).collect();
             let texts: Vec<&str> = all.iter().filter_map(|option| option.as_str()).collect();
             let meant = error.instance().as_str().and_then(|given| nearest(given, &texts));
             let meant = meant.map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default();
             let rest = if all.len() > OPTIONS_MAX { ", …" } else { "" };
             ("enum", format!("is not allowed; give one of {}{rest}{meant}", list.join(", ")))
         }
-        ValidationErrorKind::Constant { expected_value } => ("const", format!("must be {}", shown(expected_value))),
+        ValidationErrorKind::Constant { expected_value } => {
+            ("const", format!("must be {}", render_value(expected_value)))
+        }
         ValidationErrorKind::Format { format } => ("format", format!("is no {}", format_in_words(format, &example))),
         ValidationErrorKind::Pattern { pattern } => ("pattern", format!("must match {}{example}", shown_text(pattern))),
         ValidationErrorKind::Minimum { limit } => ("minimum", format!("is too small; give {limit} or more")),
@@ -191,7 +194,7 @@ fn part_of<'a>(schema: &'a Value, schema_path: &str) -> Option<&'a Value> {
 }
 
 /// The subschema, or the target of its reference.
-fn followed<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
+fn follow_reference<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     let named = part.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#'));
     named.and_then(|to| schema.pointer(to)).unwrap_or(part)
 }

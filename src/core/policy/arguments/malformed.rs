@@ -8,7 +8,7 @@ use crate::domain::{
 };
 
 /// The violation of arguments that are no object.
-pub(in crate::policy) fn malformed(arguments: &Json) -> Option<Violation> {
+pub(in crate::policy) fn check_object(arguments: &Json) -> Option<Violation> {
     let what = match arguments {
         Json::Object(_) => return None,
         Json::String(text) => problem(text),
@@ -57,9 +57,9 @@ mod tests {
                 "the arguments cannot be read: the text has the key \"a\" twice in one object (byte 13)",
             ),
         ] {
-            let told = malformed(&Json::String(text.to_owned())).expect("a violation");
+            let told = check_object(&Json::String(text.to_owned())).expect("a violation");
             assert_eq!(told.message, expected, "{text}");
         }
-        assert_eq!(malformed(&json::parse("{}").expect("JSON")), None);
+        assert_eq!(check_object(&json::parse("{}").expect("JSON")), None);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::words;
+use super::messages;
 use crate::rules::condition::nearest;
 
 /// Maximum number of reported unknown fields per call.
@@ -51,7 +51,7 @@ struct Subschema {
 impl SchemaFields {
     pub(super) fn of(schema: &Value) -> Self {
         let mut reader = Reader { schema, places: BTreeMap::new(), parts: Vec::new() };
-        reader.part("");
+        reader.part_index("");
         Self { parts: reader.parts }
     }
 
@@ -73,7 +73,7 @@ impl SchemaFields {
                         [part] => match self.parts[part].properties.get(name) {
                             Some(below) => self.walk(below, member, path, found),
                             None if is_open => {}
-                            None => self.tell(parts, name, path, found),
+                            None => self.report_unknown(parts, name, path, found),
                         },
                         _ => {
                             let below: Vec<usize> = parts
@@ -86,7 +86,7 @@ impl SchemaFields {
                             if is_known {
                                 self.walk(&below, member, path, found);
                             } else if !is_open {
-                                self.tell(parts, name, path, found);
+                                self.report_unknown(parts, name, path, found);
                             }
                         }
                     }
@@ -112,7 +112,7 @@ impl SchemaFields {
         }
     }
 
-    fn tell(&self, parts: &[usize], name: &str, path: &[Step<'_>], found: &mut Vec<UnknownField>) {
+    fn report_unknown(&self, parts: &[usize], name: &str, path: &[Step<'_>], found: &mut Vec<UnknownField>) {
         if found.len() == UNKNOWN_MAX {
             return;
         }
@@ -121,7 +121,7 @@ impl SchemaFields {
         let mut field = String::new();
         for step in path {
             match step {
-                Step::Name(name) => field = words::joined(&field, name),
+                Step::Name(name) => field = messages::join_path(&field, name),
                 Step::Index(i) => field.push_str(&format!("[{i}]")),
             }
         }
@@ -148,7 +148,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn part(&mut self, pointer: &str) -> usize {
+    fn part_index(&mut self, pointer: &str) -> usize {
         if let Some(part) = self.places.get(pointer) {
             return *part;
         }
@@ -183,14 +183,14 @@ impl Reader<'_> {
             }
         };
         for (keyword, value) in schema {
-            let below = format!("{pointer}/{}", escaped(keyword));
+            let below = format!("{pointer}/{}", escape_name(keyword));
             let count = value.as_array().map_or(0, Vec::len);
             let names = || value.as_object().into_iter().flat_map(|members| members.keys());
             match keyword.as_str() {
                 "properties" => {
                     self.parts[part].is_listed = true;
                     for name in names() {
-                        let found = self.part(&format!("{below}/{}", escaped(name)));
+                        let found = self.part_index(&format!("{below}/{}", escape_name(name)));
                         self.parts[part].properties.entry(name.clone()).or_default().push(found);
                     }
                 }
@@ -208,18 +208,18 @@ impl Reader<'_> {
                 "allOf" => (0..count).for_each(|i| also(format!("{below}/{i}"), is_certain)),
                 "anyOf" | "oneOf" => (0..count).for_each(|i| also(format!("{below}/{i}"), false)),
                 "if" | "then" | "else" if value.is_object() => also(below, false),
-                "dependentSchemas" => names().for_each(|name| also(format!("{below}/{}", escaped(name)), false)),
+                "dependentSchemas" => names().for_each(|name| also(format!("{below}/{}", escape_name(name)), false)),
                 "$ref" => match value.as_str().and_then(|to| to.strip_prefix('#')) {
                     Some(to) if to.is_empty() || to.starts_with('/') => also(to.to_owned(), is_certain),
                     _ => self.parts[part].is_open = true,
                 },
                 "items" if value.is_object() => {
-                    let found = self.part(&below);
+                    let found = self.part_index(&below);
                     self.parts[part].items.push(found);
                 }
                 "prefixItems" | "items" => {
                     for i in 0..count {
-                        let found = self.part(&format!("{below}/{i}"));
+                        let found = self.part_index(&format!("{below}/{i}"));
                         let prefix = &mut self.parts[part].prefix;
                         prefix.resize_with(prefix.len().max(i + 1), Vec::new);
                         prefix[i].push(found);
@@ -231,6 +231,6 @@ impl Reader<'_> {
     }
 }
 
-fn escaped(name: &str) -> String {
+fn escape_name(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

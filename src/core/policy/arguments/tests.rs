@@ -259,7 +259,7 @@ fn values_of_another_type_are_read_or_repaired() {
 }
 
 #[test]
-fn what_would_be_lost_is_not_read() {
+fn lossy_coercion_is_rejected() {
     for (members, message) in [
         (r#""guests":"2.5""#, "guests: \"2.5\" must be a whole number (not a text)"),
         (r#""guests":"""#, "guests: \"\" must be a whole number (not a text)"),
@@ -279,7 +279,7 @@ fn what_would_be_lost_is_not_read() {
 }
 
 #[test]
-fn what_was_read_is_told_by_field() {
+fn coercions_are_reported_by_field() {
     let checked =
         check(&with(r#""stops":{"city":7},"late":"true","price":null"#), UnknownFields::BySchema, Coercion::Repair);
     let told: Vec<String> = checked.coerced.iter().map(|c| format!("{} {} -> {}", c.field, c.from, c.to)).collect();

@@ -169,7 +169,7 @@ impl Compiler {
     }
 
     /// Patterns that match no declared tool.
-    pub(super) fn tools_that_are_named(&mut self) {
+    pub(super) fn check_named_tools(&mut self) {
         let names: Vec<String> = self.policy.tools().map(|(name, _)| name.to_owned()).collect();
         if names.is_empty() {
             return;

@@ -2,12 +2,12 @@
 
 mod access;
 mod command_line;
-mod fresh;
+mod consistency;
+mod freshness;
 mod limits;
 mod presets;
 mod routes;
 mod rules;
-mod sense;
 mod tools;
 
 pub use presets::is_coding_agent_read;
@@ -78,7 +78,7 @@ fn compile_by(
     let mut compiler = Compiler { policy, errors: Vec::new(), lines, seen: Vec::new() };
     presets::set(&mut compiler.policy.rules, &file["policy_engine"]["presets"]);
     compiler.rule_parts(&mut file["policy_engine"]);
-    compiler.engine(form::rest(file)?);
+    compiler.engine(form::read_remaining_keys(file)?);
     let Compiler { mut policy, mut errors, .. } = compiler;
     if !errors.is_empty() {
         errors.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
@@ -99,7 +99,7 @@ struct Compiler {
     errors: Vec<PolicyError>,
     lines: KeyPositions,
     /// Facts about each tool, for checks across parts of the file.
-    seen: Vec<sense::SeenTool>,
+    seen: Vec<consistency::SeenTool>,
 }
 
 /// Defaults that all tools share.
@@ -165,7 +165,7 @@ impl Compiler {
             },
             semantic: !matches!(keys.deduplication.strategy, Some(Strategy::ByteHash)),
             inject_as: self.inject_as(&keys.idempotency),
-            stored: (stored(keys.storage.arguments), stored(keys.storage.results)),
+            stored: (compile_storage(keys.storage.arguments), compile_storage(keys.storage.results)),
             validation: keys.validation,
         };
         self.redaction(&keys.storage);
@@ -187,8 +187,8 @@ impl Compiler {
         self.unknown_tools(is_declared);
         self.command_lines();
         self.policy.declare_others(&common.stored, common.inject_as.as_ref(), common.share);
-        self.answers_that_are_needed();
-        self.tools_that_are_named();
+        self.check_needed_results();
+        self.check_named_tools();
         self.sense();
     }
 
@@ -269,7 +269,7 @@ impl Compiler {
     }
 }
 
-fn stored(key: Option<file::StoredKey>) -> StorageMode {
+fn compile_storage(key: Option<file::StoredKey>) -> StorageMode {
     key.map_or(StorageMode::Full, Into::into)
 }
 

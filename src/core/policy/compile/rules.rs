@@ -14,7 +14,7 @@ impl Compiler {
     pub(super) fn rule_parts(&mut self, engine: &mut Value) {
         let mut problems = Vec::new();
         for params in self.policy.rules.iter_mut().filter_map(|slot| slot.params_mut()) {
-            for part in params.parts() {
+            for part in params.policy_sections() {
                 let Some(value) = take(engine, &part) else { continue };
                 let found = params.read(&part.at, value).into_iter();
                 problems.extend(found.map(|SectionProblem { key, what }| match key.as_str() {

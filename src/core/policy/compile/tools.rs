@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Common, Compiler, sense::SeenTool, stored, unknown};
+use super::{Common, Compiler, compile_storage, consistency::SeenTool, unknown};
 use crate::{
     domain::{
         effect::{EffectKind, ResourceTemplate},
@@ -20,14 +20,14 @@ use crate::{
             RiskKey, ThenSection, ToolSection, UnavailableKey, UnknownFieldsKey,
         },
         normalizers::{Canonical, Normalizer},
-        tool::{Applies, CASES_MAX, DeclaredTool, EffectCase},
+        tool::{CASES_MAX, CaseCondition, DeclaredTool, EffectCase},
     },
     rules::{
         condition::{Condition, no_regex},
         requires::{self, Requirement, ValueSource},
         schema::{self, ArgumentCondition},
         side_effects,
-        tier::{self, Effects, When},
+        tier::{self, ConditionalCase, Effects},
     },
 };
 
@@ -101,7 +101,7 @@ impl Compiler {
         self.conditions(&path, name, keys.conditions);
         self.requires(&path, name, keys.requires);
         let declared = DeclaredTool { spec: Arc::new(spec), canonical, schema, cases, command_line };
-        self.policy.declared(name, declared);
+        self.policy.insert_declared(name, declared);
     }
 
     fn spec(&mut self, path: &str, common: &Common, keys: &ToolSection) -> ToolSpec {
@@ -169,8 +169,8 @@ impl Compiler {
             suggested_next: keys.suggested_next.clone(),
             inject_as: common.inject_as.clone(),
             stored: (
-                storage.0.map_or(common.stored.0, |key| stored(Some(key))),
-                storage.1.map_or(common.stored.1, |key| stored(Some(key))),
+                storage.0.map_or(common.stored.0, |key| compile_storage(Some(key))),
+                storage.1.map_or(common.stored.1, |key| compile_storage(Some(key))),
             ),
             shadow: matches!(keys.mode, Some(PolicyMode::Shadow)),
             runs_without_store,
@@ -254,9 +254,9 @@ impl Compiler {
         for (i, keys) in keys.iter().enumerate() {
             let at = format!("{path}.effects[{i}]");
             let when = match (&keys.when, &keys.field, &keys.matches) {
-                (Some(when), None, None) => self.condition(&format!("{at}.when"), when).map(Applies::Condition),
+                (Some(when), None, None) => self.condition(&format!("{at}.when"), when).map(CaseCondition::Condition),
                 (None, Some(field), Some(regex)) => match Regex::new(regex) {
-                    Ok(regex) => Some(Applies::Matches { field: field.clone(), regex }),
+                    Ok(regex) => Some(CaseCondition::Matches { field: field.clone(), regex }),
                     Err(_) => {
                         let problem = format!("{regex:?} is not a regular expression: {}", no_regex(regex));
                         self.wrong(format!("{at}.matches"), problem);
@@ -320,7 +320,7 @@ impl Compiler {
                         ThenSection::Medium => Effects::Risk(RiskLevel::Medium),
                         ThenSection::High => Effects::Risk(RiskLevel::High),
                     };
-                    let when = When { condition, then, message: keys.message };
+                    let when = ConditionalCase { condition, then, message: keys.message };
                     let conditions = &mut self.policy.rules.get_mut::<tier::Params>().conditions;
                     conditions.entry(tool.to_owned()).or_default().push(when);
                 }
@@ -357,7 +357,7 @@ impl Compiler {
     }
 
     /// Results that others depend on must be stored in full, to survive their replica.
-    pub(super) fn answers_that_are_needed(&mut self) {
+    pub(super) fn check_needed_results(&mut self) {
         let requires = self.policy.rules.get::<requires::Params>();
         let needed = |name: &str| requires.builds_on(name);
         let is_partly = |spec: &ToolSpec| matches!(spec.stored.1, StorageMode::Redacted | StorageMode::Hash);

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use super::{KeyPositions, Position, joined};
+use super::{KeyPositions, Position, join_path};
 
 /// A YAML value with the places of its keys.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl YamlNode {
             Self::Map(members) => {
                 let mut map = Map::new();
                 for (key, place, node) in members {
-                    let path = joined(&path, &key);
+                    let path = join_path(&path, &key);
                     lines.0.insert(path.clone(), place);
                     map.insert(key, node.value(path, lines));
                 }

@@ -35,7 +35,7 @@ impl Canonical {
             arguments.clone()
         } else {
             let paths: Vec<&[String]> = self.fields.iter().map(Vec::as_slice).collect();
-            kept(arguments, &paths)
+            keep_paths(arguments, &paths)
         };
         for (path, normalizer) in &self.normalizers {
             change(&mut value, path, *normalizer);
@@ -46,17 +46,17 @@ impl Canonical {
 
 /// The value reduced to the paths. Where a path continues below a scalar, the scalar stays: dropping it would merge
 /// different calls.
-fn kept(value: &Json, paths: &[&[String]]) -> Json {
+fn keep_paths(value: &Json, paths: &[&[String]]) -> Json {
     if paths.iter().any(|path| path.is_empty()) {
         return value.clone();
     }
     match value {
-        Json::Array(items) => Json::Array(items.iter().map(|item| kept(item, paths)).collect()),
+        Json::Array(items) => Json::Array(items.iter().map(|item| keep_paths(item, paths)).collect()),
         Json::Object(members) => {
             let member = |(name, member): &(String, Json)| {
                 let below: Vec<&[String]> =
                     paths.iter().filter(|path| path[0] == *name).map(|path| &path[1..]).collect();
-                (!below.is_empty()).then(|| (name.clone(), kept(member, &below)))
+                (!below.is_empty()).then(|| (name.clone(), keep_paths(member, &below)))
             };
             Json::Object(members.iter().filter_map(member).collect())
         }

@@ -71,11 +71,11 @@ fn calendar_day(text: &str) -> Option<NaiveDate> {
     let lower = text.to_lowercase();
     let words: Vec<&str> = lower.split([' ', ',', '-']).filter(|word| !word.is_empty()).collect();
     let (weekday, words) = match words[..] {
-        [weekday, a, b, c] => (Some(named(&DAYS, weekday)?), [a, b, c]),
+        [weekday, a, b, c] => (Some(find_name(&DAYS, weekday)?), [a, b, c]),
         [a, b, c] => (None, [a, b, c]),
         _ => return None,
     };
-    let month = |word: &str| named(&MONTHS, word).map(|at| (at + 1).to_string());
+    let month = |word: &str| find_name(&MONTHS, word).map(|at| (at + 1).to_string());
     let ordinal = |word: &str| {
         let bare = ["st", "nd", "rd", "th", "."].iter().find_map(|suffix| word.strip_suffix(suffix));
         bare.unwrap_or(word).to_owned()
@@ -91,7 +91,7 @@ fn calendar_day(text: &str) -> Option<NaiveDate> {
 }
 
 /// The index of a name, whole or by its first letters: three, or `sept`.
-fn named(names: &[&str], word: &str) -> Option<usize> {
+fn find_name(names: &[&str], word: &str) -> Option<usize> {
     let word = word.strip_suffix('.').unwrap_or(word);
     names.iter().position(|name| *name == word || (matches!(word.len(), 3 | 4) && name.starts_with(word)))
 }

@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_said_is_nothing_changed(value in values()) {
+    fn no_normalizer_changes_nothing(value in values()) {
         let arguments = Json::Object(vec![("a".to_owned(), value)]);
         prop_assert_eq!(Canonical::default().text(&arguments), arguments.canonical());
     }

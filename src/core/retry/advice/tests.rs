@@ -27,21 +27,21 @@ fn case(tool: &ToolName, kind: FailureKind) -> FailedAttempt<'_> {
     }
 }
 
-fn told(case: &FailedAttempt<'_>) -> Advice {
+fn advise_case(case: &FailedAttempt<'_>) -> Advice {
     advise(&Params::default(), &Profiles::default(), case).advice
 }
 
 #[test]
 fn priors_say_what_hard_coded_flags_said() {
     for kind in FailureKind::ALL {
-        assert_eq!(told(&case(&tool(), kind)).retryable, kind.may_pass(), "{kind:?}");
+        assert_eq!(advise_case(&case(&tool(), kind)).retryable, kind.may_pass(), "{kind:?}");
     }
 }
 
 #[test]
 fn an_owners_word_holds_until_there_is_evidence() {
     let tool = tool();
-    let hinted = |kind, hint| told(&FailedAttempt { hint: Some(hint), ..case(&tool, kind) }).retryable;
+    let hinted = |kind, hint| advise_case(&FailedAttempt { hint: Some(hint), ..case(&tool, kind) }).retryable;
     assert!(hinted(FailureKind::NotFound, true) && !hinted(FailureKind::Timeout, false));
 }
 
@@ -50,10 +50,10 @@ fn the_provider_is_never_undercut_and_jitter_only_lengthens() {
     let tool = tool();
     for seed in [0, 1, 511, 1_023, u64::MAX] {
         let asked = FailedAttempt { asked_ms: Some(7_000), seed, ..case(&tool, FailureKind::RateLimited) };
-        let after = told(&asked).retry_after_ms;
+        let after = advise_case(&asked).retry_after_ms;
         assert!((7_000..=8_400).contains(&after), "{after}");
     }
-    assert_eq!(told(&case(&tool, FailureKind::Timeout)).retry_after_ms, 1_000);
+    assert_eq!(advise_case(&case(&tool, FailureKind::Timeout)).retry_after_ms, 1_000);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn guards_overrule_and_are_named() {
         (FailedAttempt { attempt: 5, ..base }, Some(Guard::Attempts)),
         (FailedAttempt { may_retry: false, ..base }, Some(Guard::RetryBudget)),
     ] {
-        let advice = told(&case);
+        let advice = advise_case(&case);
         assert_eq!((advice.guard, advice.retryable), (guard, guard.is_none()), "{case:?}");
     }
 }
@@ -84,24 +84,24 @@ fn a_client_repeats_only_what_cannot_have_taken_effect() {
         (FailedAttempt { effect_open: true, attempt: 5, ..base }, Repeat::Never),
         (FailedAttempt { kind: FailureKind::NotFound, ..base }, Repeat::Never),
     ] {
-        assert_eq!(told(&case).repeat, who, "{case:?}");
+        assert_eq!(advise_case(&case).repeat, who, "{case:?}");
     }
 }
 
 #[test]
-fn what_remains_counts_down_to_the_cap() {
+fn remaining_attempts_count_down_to_the_cap() {
     let tool = tool();
     let remaining =
-        |attempt| told(&FailedAttempt { attempt, ..case(&tool, FailureKind::Timeout) }).max_retries_remaining;
+        |attempt| advise_case(&FailedAttempt { attempt, ..case(&tool, FailureKind::Timeout) }).max_retries_remaining;
     assert_eq!([1, 2, 3, 4, 5].map(remaining), [4, 3, 2, 1, 0]);
 }
 
 #[test]
-fn what_remains_is_the_least_of_all_limits() {
+fn remaining_attempts_are_the_least_of_all_limits() {
     let tool = tool();
     let remaining = |run| {
         let case = FailedAttempt { attempt: run, rate_limit_run: run, ..case(&tool, FailureKind::RateLimited) };
-        told(&case).max_retries_remaining
+        advise_case(&case).max_retries_remaining
     };
     // The fourth consecutive rate limit is final, regardless of the number of attempts.
     assert_eq!([1, 2, 3, 4].map(remaining), [3, 2, 1, 0]);
@@ -136,7 +136,8 @@ fn one_suppressed_retry_in_twenty_is_made_to_learn_but_never_a_hopeless_one() {
     let tool = tool();
     let probes = |kind, attempt, may_probe| {
         let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let told = (0..10_000).map(|n| told(&FailedAttempt { attempt, may_probe, seed: hash(n), ..case(&tool, kind) }));
+        let told =
+            (0..10_000).map(|n| advise_case(&FailedAttempt { attempt, may_probe, seed: hash(n), ..case(&tool, kind) }));
         told.filter(|advice| advice.probe && advice.retryable && advice.max_retries_remaining == 1).count()
     };
     assert!((400..600).contains(&probes(FailureKind::NotFound, 1, true)));
@@ -150,7 +151,7 @@ fn one_suppressed_retry_in_twenty_is_made_to_learn_but_never_a_hopeless_one() {
 fn a_wait_that_costs_more_than_a_success_is_worth_is_no_retry() {
     let tool = tool();
     let asked = FailedAttempt { asked_ms: Some(900_000), ..case(&tool, FailureKind::RateLimited) };
-    assert!(!told(&asked).retryable);
+    assert!(!advise_case(&asked).retryable);
 }
 
 #[test]

@@ -184,9 +184,9 @@ static INDEX: LazyLock<BTreeMap<String, Meaning>> = LazyLock::new(|| {
 
 /// The meaning of `name`, a code or a type, in any spelling and with any module path. A number of three digits is an
 /// HTTP status.
-pub(super) fn known(name: &str) -> Option<Meaning> {
+pub(super) fn find_code(name: &str) -> Option<Meaning> {
     let name = name.trim();
-    if let Some(state) = sqlstate::known(name) {
+    if let Some(state) = sqlstate::find_sqlstate(name) {
         return Some(state);
     }
     let key = key(name);
@@ -207,9 +207,9 @@ pub(super) fn known(name: &str) -> Option<Meaning> {
 /// The significant letters and digits of a name, without surroundings: `requests.exceptions.ReadTimeout`,
 /// `rate_limit_error`, `com.amazonaws.dynamodb.v20120810#ThrottlingException`, `ThrottlingException:http://…`.
 pub(super) fn key(name: &str) -> String {
-    let name = name.trim().replace("::", ".");
-    let name = name.split(':').next().unwrap_or_default();
-    let name = name.rsplit(['#', '.', '/']).next().unwrap_or_default();
+    let dotted = name.trim().replace("::", ".");
+    let path = dotted.split(':').next().unwrap_or_default();
+    let name = path.rsplit(['#', '.', '/']).next().unwrap_or_default();
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     let bare = letters.strip_suffix("error").or_else(|| letters.strip_suffix("exception"));
     bare.map_or_else(|| letters.clone(), str::to_owned)

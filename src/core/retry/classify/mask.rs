@@ -18,7 +18,7 @@ const MASKED_CHARS: usize = 2_000;
 #[must_use]
 pub fn error_signature(message: &str) -> String {
     let readable: String = readable(message).chars().take(MASKED_CHARS).collect();
-    masked(&readable).chars().take(SIGNATURE_CHARS).collect()
+    mask_text(&readable).chars().take(SIGNATURE_CHARS).collect()
 }
 
 // The first alternative that fits at a place wins, so the longer shapes come first.
@@ -47,19 +47,19 @@ static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
         // A word without a digit stays as it is, and need not be found.
         r"(?P<token>[A-Za-z]*[0-9][0-9A-Za-z]*)",
     ];
-    fixed(&shapes.join("|"))
+    compile_pattern(&shapes.join("|"))
 });
 
 /// Numbers that were masked in parts, to be merged: `127.0.0.1`, `1,234.56`, `10:15`.
-static NUMBERS: LazyLock<Regex> = LazyLock::new(|| fixed(r"<n>(?:[.,:]<n>)+"));
+static NUMBERS: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"<n>(?:[.,:]<n>)+"));
 
-static DIGITS: LazyLock<Regex> = LazyLock::new(|| fixed(r"\d+"));
+static DIGITS: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"\d+"));
 
-fn fixed(pattern: &str) -> Regex {
+fn compile_pattern(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is fixed and tested")
 }
 
-fn masked(text: &str) -> String {
+fn mask_text(text: &str) -> String {
     let out = VARIABLE.replace_all(text, placeholder);
     NUMBERS.replace_all(&out, "<n>").into_owned()
 }
@@ -71,7 +71,7 @@ fn placeholder(found: &Captures<'_>) -> String {
     }
     if of("said").is_some() {
         let value = of("double").or_else(|| of("single")).unwrap_or_default();
-        return format!("\"{}\": \"{}\"", of("key").unwrap_or_default(), masked(value));
+        return format!("\"{}\": \"{}\"", of("key").unwrap_or_default(), mask_text(value));
     }
     if let Some(token) = of("token") {
         return masked_token(token);
@@ -101,7 +101,7 @@ fn masked_url(url: &str) -> String {
     let (place, query) = url.split_at(end);
     let (scheme, rest) = place.split_once("://").unwrap_or(("", place));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    let parts: Vec<String> = rest.split('/').map(masked).collect();
+    let parts: Vec<String> = rest.split('/').map(mask_text).collect();
     let query = if query.is_empty() { "" } else { "?<query>" };
     format!("{scheme}://{}{query}", parts.join("/"))
 }

@@ -8,8 +8,8 @@
 mod codes;
 mod mask;
 mod names;
+mod open_effects;
 mod reduce;
-mod sent;
 mod sqlstate;
 mod status;
 mod text;
@@ -21,8 +21,8 @@ mod cases;
 mod lines;
 
 pub use mask::error_signature;
+pub use open_effects::may_have_taken_effect;
 pub use reduce::{message_in_json, one_line};
-pub use sent::may_have_taken_effect;
 pub use wait::{retry_after_in_message, retry_after_ms};
 
 use codes::{Meaning, NameCertainty};
@@ -37,7 +37,7 @@ pub fn classify(report: &ErrorReport) -> FailureKind {
     let message = Message::of(&report.message);
     let status = report.http_status.and_then(status::of_http);
     let named = |name: &Option<String>| {
-        let known = codes::known(name.as_deref()?)?;
+        let known = codes::find_code(name.as_deref()?)?;
         Some(settle(known, status, &message))
     };
     named(&report.provider_code)

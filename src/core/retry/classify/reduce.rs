@@ -30,7 +30,7 @@ pub fn one_line(message: &str) -> String {
 pub(super) fn readable(message: &str) -> String {
     let ends = both_ends(message);
     let plain = ESCAPES.replace_all(&ends, "");
-    let text = page(&plain).unwrap_or_else(|| joined(exception(&plain).unwrap_or(&plain)));
+    let text = page(&plain).unwrap_or_else(|| join_lines(exception(&plain).unwrap_or(&plain)));
     let spaced: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -73,11 +73,11 @@ fn message_of(error: &Json, depth: usize) -> Option<String> {
     })
 }
 
-fn fixed(pattern: &str) -> Regex {
+fn compile_pattern(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is fixed and tested")
 }
 
-static ESCAPES: LazyLock<Regex> = LazyLock::new(|| fixed(r"\x1b\[[0-9;?]*[A-Za-z]"));
+static ESCAPES: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"\x1b\[[0-9;?]*[A-Za-z]"));
 
 // --- Python
 
@@ -99,16 +99,17 @@ fn exception(text: &str) -> Option<&str> {
 
 // --- HTML
 
-static PAGE: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?i)<!doctype html|<html[\s>]"));
+static PAGE: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"(?i)<!doctype html|<html[\s>]"));
 static PARTS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     [r"(?is)<title[^>]*>(.*?)</title>", r"(?is)<h1[^>]*>(.*?)</h1>", r"(?is)<(?:p|pre)(?:\s[^>]*)?>(.*?)</(?:p|pre)>"]
-        .map(fixed)
+        .map(compile_pattern)
 });
 // One by one: combined, an unclosed one would be searched to the end again for each of the others.
 static UNSEEN: LazyLock<[Regex; 4]> = LazyLock::new(|| {
-    [r"(?is)<script.*?</script>", r"(?is)<style.*?</style>", r"(?is)<head.*?</head>", r"(?s)<!--.*?-->"].map(fixed)
+    [r"(?is)<script.*?</script>", r"(?is)<style.*?</style>", r"(?is)<head.*?</head>", r"(?s)<!--.*?-->"]
+        .map(compile_pattern)
 });
-static TAG: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?s)<[^>]*>"));
+static TAG: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"(?s)<[^>]*>"));
 
 /// Title, heading and first paragraph of an HTML page, after any text before it.
 fn page(text: &str) -> Option<String> {
@@ -116,7 +117,7 @@ fn page(text: &str) -> Option<String> {
     let (before, html) = text.split_at_checked(start)?;
     let mut parts: Vec<String> = Vec::new();
     for found in PARTS.iter().filter_map(|part| part.captures(html)) {
-        let part = untagged(found.get(1).map_or("", |inner| inner.as_str()));
+        let part = strip_tags(found.get(1).map_or("", |inner| inner.as_str()));
         let known = parts.iter().any(|earlier| earlier.to_lowercase().contains(&part.to_lowercase()));
         if !part.is_empty() && !known {
             parts.push(part);
@@ -124,12 +125,12 @@ fn page(text: &str) -> Option<String> {
     }
     if parts.is_empty() {
         let seen = UNSEEN.iter().fold(html.to_owned(), |html, part| part.replace_all(&html, " ").into_owned());
-        parts.push(untagged(&seen));
+        parts.push(strip_tags(&seen));
     }
     Some(format!("{} {}", before.trim(), parts.join("; ")))
 }
 
-fn untagged(html: &str) -> String {
+fn strip_tags(html: &str) -> String {
     let text = TAG.replace_all(html, " ").replace("&nbsp;", " ").replace("&lt;", "<").replace("&gt;", ">");
     let text = text.replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -151,14 +152,14 @@ static FRAME: LazyLock<Regex> = LazyLock::new(|| {
         r"^For further information visit ",
         r"^[-=~^*_]+$",
     ];
-    fixed(&frames.join("|"))
+    compile_pattern(&frames.join("|"))
 });
-static REST_IS_FRAMES: LazyLock<Regex> = LazyLock::new(|| fixed(r"^(?:goroutine \d+ \[|stack backtrace:$)"));
-static FIELD: LazyLock<Regex> = LazyLock::new(|| fixed(r"^[\w.\[\]-]+$"));
+static REST_IS_FRAMES: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"^(?:goroutine \d+ \[|stack backtrace:$)"));
+static FIELD: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"^[\w.\[\]-]+$"));
 static PYDANTIC: LazyLock<Regex> =
-    LazyLock::new(|| fixed(r"\s*\[type=(\w[\w.]*)(?:, input_value=(.*?))?(?:, input_type=\w+)?\]"));
+    LazyLock::new(|| compile_pattern(r"\s*\[type=(\w[\w.]*)(?:, input_value=(.*?))?(?:, input_type=\w+)?\]"));
 
-fn joined(text: &str) -> String {
+fn join_lines(text: &str) -> String {
     let mut out = String::new();
     let mut field_waits = false;
     for raw in text.lines() {
@@ -171,7 +172,7 @@ fn joined(text: &str) -> String {
         }
         let line = PYDANTIC.replace_all(line, bad_value);
         let indented = raw.starts_with([' ', '\t']);
-        out.push_str(if field_waits && indented { ": " } else { between(&out, &line) });
+        out.push_str(if field_waits && indented { ": " } else { line_separator(&out, &line) });
         out.push_str(&line);
         field_waits = !indented && FIELD.is_match(&line);
     }
@@ -179,7 +180,7 @@ fn joined(text: &str) -> String {
 }
 
 /// Separator of two lines: none after the punctuation of sentences, brackets and lists.
-fn between(before: &str, next: &str) -> &'static str {
+fn line_separator(before: &str, next: &str) -> &'static str {
     if before.is_empty() {
         ""
     } else if before.ends_with([':', ';', ',', '{', '[', '(', '.', '!', '?']) || next.starts_with(['}', ']', ')']) {

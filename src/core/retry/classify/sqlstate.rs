@@ -64,7 +64,7 @@ const STATES: &[(&str, FailureKind)] = &[
 ];
 
 /// The meaning of `code`, if it is an SQLSTATE of the table.
-pub(super) fn known(code: &str) -> Option<Meaning> {
+pub(super) fn find_sqlstate(code: &str) -> Option<Meaning> {
     let shaped = code.len() == 5 && code.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
     // Postgres' classes hold a digit; words of five capitals are no states.
     if !shaped || !code.bytes().any(|byte| byte.is_ascii_digit()) {

@@ -181,7 +181,8 @@ const STATUS: &[&str] = &[
 ];
 
 /// All of them, `SPELT` first.
-static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| SPELT.iter().chain(STATUS).copied().map(fixed).collect());
+static SHAPES: LazyLock<Vec<Regex>> =
+    LazyLock::new(|| SPELT.iter().chain(STATUS).copied().map(compile_pattern).collect());
 
 /// All patterns as a set, because most messages match none.
 static ANY_SHAPE: LazyLock<RegexSet> = LazyLock::new(|| {
@@ -191,22 +192,22 @@ static ANY_SHAPE: LazyLock<RegexSet> = LazyLock::new(|| {
 
 /// The patterns of `range` that match `message`, in order. Non-ASCII messages are matched one by one: their word
 /// boundaries are beyond the set's automaton.
-fn held(message: &str, range: Range<usize>) -> impl Iterator<Item = &'static Regex> {
+fn matching_patterns(message: &str, range: Range<usize>) -> impl Iterator<Item = &'static Regex> {
     let found = message.is_ascii().then(|| ANY_SHAPE.matches(message));
     range.filter(move |n| found.as_ref().is_none_or(|found| found.matched(*n))).filter_map(|n| SHAPES.get(n))
 }
 
-fn fixed(pattern: &str) -> Regex {
+fn compile_pattern(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is fixed and tested")
 }
 
 /// The code in `message`; a sure one before an ambiguous one.
 pub(super) fn named_in(message: &str) -> Option<Meaning> {
-    let spelt = held(message, 0..SPELT.len()).flat_map(|shape| shape.captures_iter(message));
+    let spelt = matching_patterns(message, 0..SPELT.len()).flat_map(|shape| shape.captures_iter(message));
     let mut unsure = None;
     for name in spelt.filter_map(|found| found.get(1)) {
         // A seat is "unavailable" as well; only a server spells it in capitals.
-        let known = codes::known(name.as_str()).filter(|_| name.as_str() != "unavailable");
+        let known = codes::find_code(name.as_str()).filter(|_| name.as_str() != "unavailable");
         match known {
             Some(known) if known.reading == NameCertainty::Sure => return Some(known),
             Some(known) => unsure = unsure.or(Some(known)),
@@ -218,7 +219,7 @@ pub(super) fn named_in(message: &str) -> Option<Meaning> {
 
 /// The first HTTP status in `message`.
 pub(super) fn status_in(message: &str) -> Option<u16> {
-    let found = held(message, SPELT.len()..SPELT.len() + STATUS.len())
+    let found = matching_patterns(message, SPELT.len()..SPELT.len() + STATUS.len())
         .filter_map(|shape| shape.captures(message))
         .min_by_key(|found| found.get(1).map(|m| m.start()))?;
     found.get(1)?.as_str().parse().ok()

@@ -9,17 +9,17 @@ pub(super) fn shrink(n: f64, k: f64, m: f64, p: f64) -> f64 {
 
 /// The log odds of a probability, clamped [`LOGIT_EDGE`] from 0 and 1.
 pub(in crate::retry) fn logit(p: f64) -> f64 {
-    let p = held(p);
+    let p = clamp_probability(p);
     (p / (1.0 - p)).ln()
 }
 
 /// σ(logit p + ln by), without a logarithm per probability.
-pub(super) fn shifted(p: f64, by: f64) -> f64 {
-    let p = held(p);
+pub(super) fn shift_probability(p: f64, by: f64) -> f64 {
+    let p = clamp_probability(p);
     p * by / (p * by + 1.0 - p)
 }
 
-fn held(p: f64) -> f64 {
+fn clamp_probability(p: f64) -> f64 {
     p.clamp(LOGIT_EDGE, 1.0 - LOGIT_EDGE)
 }
 
@@ -36,7 +36,7 @@ mod tests {
     fn odds_are_shifted_as_their_logarithms_would_be() {
         for p in [0.0, 0.001, 0.2, 0.5, 0.97, 1.0] {
             for by in [-6.0, -0.3, 0.0, 2.5] {
-                let (found, expected) = (shifted(p, f64::exp(by)), sigmoid(logit(p) + by));
+                let (found, expected) = (shift_probability(p, f64::exp(by)), sigmoid(logit(p) + by));
                 assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
             }
         }

@@ -17,7 +17,7 @@ fn state(attempt: &Value, tool: &Value) -> RetryState {
     RetryState { attempt: attempt.as_u64().expect("an attempt") as u32, tool }
 }
 
-fn kind(name: &Value) -> FailureKind {
+fn parse_kind(name: &Value) -> FailureKind {
     FailureKind::from_name(name.as_str().expect("a kind")).expect("a known kind")
 }
 
@@ -28,7 +28,7 @@ fn at(seconds: &Value) -> Timestamp {
 /// A retry in that wait bucket, learned with the expectation of that time.
 fn trial(estimate: &Estimate, line: &[Value]) -> Trial {
     let (tool, failure, state, at) =
-        (tool(line[2].as_str().expect("a tool")), kind(&line[3]), state(&line[5], &line[6]), at(&line[1]));
+        (tool(line[2].as_str().expect("a tool")), parse_kind(&line[3]), state(&line[5], &line[6]), at(&line[1]));
     let wait = line[4].as_u64().expect("a bucket") as usize;
     let odds = estimate.view((&tool, failure), prior(failure), false, at).odds(state);
     let follow_up = FollowUp {
@@ -65,7 +65,7 @@ fn the_estimate_agrees_with_the_reference_on_the_golden_stream() {
             continue;
         }
         queries += 1;
-        let (tool, kind) = (tool(line[2].as_str().expect("a tool")), kind(&line[3]));
+        let (tool, kind) = (tool(line[2].as_str().expect("a tool")), parse_kind(&line[3]));
         let odds = estimate.view((&tool, kind), prior(kind), false, at(&line[1])).odds(state(&line[4], &line[5]));
         let expected = |list: &Value| -> Vec<f64> {
             list.as_array().expect("a list").iter().map(|p| p.as_f64().expect("a chance")).collect()
@@ -83,7 +83,7 @@ fn the_estimate_agrees_with_the_reference_on_the_golden_stream() {
 }
 
 #[test]
-fn nothing_known_is_the_prior_and_says_so() {
+fn estimate_without_evidence_is_the_prior() {
     let estimate = Estimate::default();
     for kind in FailureKind::ALL {
         let odds =
@@ -116,7 +116,7 @@ fn years_do_not_break_the_sums() {
 }
 
 #[test]
-fn what_was_read_back_is_what_was_learned() {
+fn stored_counts_restore_the_estimate() {
     let mut learned = Estimate::default();
     let mut last = Timestamp::default();
     for n in 0..60 {

@@ -12,7 +12,7 @@ use regex::Regex;
 use super::{
     CONDITION_BYTES_MAX,
     functions::{ITEMS, MATCHES},
-    words::{self, meant},
+    messages::{self, suggest_name},
 };
 
 /// Maximum nesting depth of an expression, because its evaluation is recursive.
@@ -94,7 +94,7 @@ impl ReadFields {
 
 /// Inputs of a condition's evaluation.
 #[derive(Debug, Default)]
-pub(super) struct Wants {
+pub(super) struct ConditionInputs {
     pub(super) args: ReadFields,
     pub(super) now: bool,
     pub(super) session: bool,
@@ -117,7 +117,7 @@ pub(super) fn pattern_name(i: usize) -> String {
     format!("@pattern{i}")
 }
 
-pub(super) fn compile(text: &str) -> Result<(IdedExpr, Wants), String> {
+pub(super) fn compile(text: &str) -> Result<(IdedExpr, ConditionInputs), String> {
     if text.len() > CONDITION_BYTES_MAX {
         return Err(format!("is {} bytes long; at most {CONDITION_BYTES_MAX} are allowed", text.len()));
     }
@@ -126,15 +126,15 @@ pub(super) fn compile(text: &str) -> Result<(IdedExpr, Wants), String> {
     }
     let parsed = PrattParser::new().enable_optional_syntax(true).parse(text);
     let mut expression =
-        parsed.map_err(|errors| words::unreadable(text, errors.errors.first().map(|error| error.pos)))?;
-    let mut check = Check { text, wants: Wants::default(), bound: Vec::new(), depth: 0 };
+        parsed.map_err(|errors| messages::unreadable(text, errors.errors.first().map(|error| error.pos)))?;
+    let mut check = Check { text, wants: ConditionInputs::default(), bound: Vec::new(), depth: 0 };
     check.expression(&mut expression, false)?;
     Ok((expression, check.wants))
 }
 
 struct Check<'a> {
     text: &'a str,
-    wants: Wants,
+    wants: ConditionInputs,
     /// Variables of the enclosing macros.
     bound: Vec<String>,
     /// Depth of the enclosing expressions.
@@ -160,12 +160,12 @@ impl Check<'_> {
             return Err(format!("is nested deeper than {DEPTH_MAX} levels; split it into several conditions"));
         }
         self.depth += 1;
-        let checked = self.part(at, in_macro);
+        let checked = self.check_part(at, in_macro);
         self.depth -= 1;
         checked
     }
 
-    fn part(&mut self, at: &mut IdedExpr, in_macro: bool) -> Result<(), String> {
+    fn check_part(&mut self, at: &mut IdedExpr, in_macro: bool) -> Result<(), String> {
         match &mut at.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => self.variable(name),
@@ -202,7 +202,7 @@ impl Check<'_> {
             "session" => self.wants.session = true,
             name if TYPES.contains(&name) => {}
             unknown => {
-                let problem = match meant(unknown, &VARIABLES) {
+                let problem = match suggest_name(unknown, &VARIABLES) {
                     Some(meant) => format!("has no variable {unknown}; {meant}"),
                     None => format!("has no variable {unknown}; the variables are {}", VARIABLES.join(", ")),
                 };
@@ -222,7 +222,7 @@ impl Check<'_> {
             Expr::Ident(name) if name == "args" && !self.is_bound(name) => self.wants.args.add(&select.field),
             Expr::Ident(name) if name == "session" && !self.is_bound(name) => {
                 if !SESSION.contains(&select.field.as_str()) {
-                    let known = meant(&select.field, &SESSION);
+                    let known = suggest_name(&select.field, &SESSION);
                     let known = known.unwrap_or_else(|| format!("there are {}", SESSION.join(", ")));
                     return Err(self.at(&select.field, &format!("has no session.{}; {known}", select.field)));
                 }
@@ -276,7 +276,7 @@ impl Check<'_> {
         if is_operator || known.contains(&name) {
             return Ok(());
         }
-        let meant = meant(name, known).unwrap_or_else(|| "see CEL's functions, last() and date()".to_owned());
+        let meant = suggest_name(name, known).unwrap_or_else(|| "see CEL's functions, last() and date()".to_owned());
         Err(self.at(name, &format!("has no function {name}; {meant}")))
     }
 
@@ -317,7 +317,7 @@ impl Check<'_> {
         let Some(last) = call.args.last_mut() else { return Ok(()) };
         let Expr::Literal(LiteralValue::String(text)) = &last.expr else { return Ok(()) };
         let pattern = Regex::new(text.inner()).map_err(|_| {
-            let problem = words::no_regex(text.inner());
+            let problem = messages::no_regex(text.inner());
             self.at("matches", &format!("matches {:?}, which is not a regular expression: {problem}", text.inner()))
         })?;
         last.expr = Expr::Ident(pattern_name(self.wants.patterns.len()));

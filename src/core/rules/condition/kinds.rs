@@ -4,7 +4,7 @@
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
 use serde_json::Value;
 
-use super::{check::answer_place, words::nearest};
+use super::{check::answer_place, messages::nearest};
 
 /// Type of a value, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    fn in_words(self) -> &'static str {
+    fn as_text(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
             Self::Number => "a number",
@@ -89,10 +89,10 @@ const ANY: TypedValue<'static> = TypedValue { kind: ValueType::Any, schema: None
 
 pub(super) fn misfits(expression: &IdedExpr, known: &KnownTypes<'_>) -> Vec<Misfit> {
     let mut check = Check { known, asked: Vec::new(), found: Vec::new() };
-    asked(expression, &mut check.asked);
-    let whole = check.seen(expression);
+    collect_tested_fields(expression, &mut check.asked);
+    let whole = check.infer_type(expression);
     if !matches!(whole.kind, ValueType::Bool | ValueType::Any) {
-        check.wrong(format!("gives {}, not true or false", whole.kind.in_words()));
+        check.wrong(format!("gives {}, not true or false", whole.kind.as_text()));
     }
     let mut found = check.found;
     found.dedup();
@@ -100,11 +100,11 @@ pub(super) fn misfits(expression: &IdedExpr, known: &KnownTypes<'_>) -> Vec<Misf
 }
 
 /// The fields of `args` that the condition tests with `has`.
-fn asked(at: &IdedExpr, found: &mut Vec<String>) {
+fn collect_tested_fields(at: &IdedExpr, found: &mut Vec<String>) {
     if let Some(path) = path_of(at).filter(|_| matches!(&at.expr, Expr::Select(select) if select.test)) {
         found.push(path);
     }
-    each(at, &mut |part| asked(part, found));
+    visit_expressions(at, &mut |part| collect_tested_fields(part, found));
 }
 
 /// `args.a.b` as `a.b`.
@@ -116,7 +116,7 @@ fn path_of(at: &IdedExpr) -> Option<String> {
     }
 }
 
-fn each(at: &IdedExpr, visit: &mut dyn FnMut(&IdedExpr)) {
+fn visit_expressions(at: &IdedExpr, visit: &mut dyn FnMut(&IdedExpr)) {
     match &at.expr {
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).for_each(visit),
         Expr::Select(select) => visit(&select.operand),
@@ -145,7 +145,7 @@ impl<'a> Check<'a> {
         self.found.push(Misfit { problem, is_certain: false });
     }
 
-    fn seen(&mut self, at: &IdedExpr) -> TypedValue<'a> {
+    fn infer_type(&mut self, at: &IdedExpr) -> TypedValue<'a> {
         let of = |kind| TypedValue { kind, schema: None };
         match &at.expr {
             Expr::Literal(literal) => of(match literal {
@@ -160,14 +160,14 @@ impl<'a> Check<'a> {
             Expr::Call(call) => self.call(call),
             Expr::List(list) => {
                 list.elements.iter().for_each(|item| {
-                    self.seen(item);
+                    self.infer_type(item);
                 });
                 of(ValueType::List)
             }
             Expr::Map(_) => of(ValueType::Map),
             Expr::Comprehension(_) => {
-                each(at, &mut |part| {
-                    self.seen(part);
+                visit_expressions(at, &mut |part| {
+                    self.infer_type(part);
                 });
                 ANY
             }
@@ -183,7 +183,7 @@ impl<'a> Check<'a> {
             }
             Expr::Ident(name) if answer_place(name).is_some() => self.answer(name, field),
             _ => {
-                let around = self.seen(&select.operand);
+                let around = self.infer_type(&select.operand);
                 self.member(around, at, field)
             }
         };
@@ -233,31 +233,31 @@ impl<'a> Check<'a> {
 
     fn call(&mut self, call: &CallExpr) -> TypedValue<'a> {
         let parts: Vec<TypedValue<'a>> =
-            call.target.as_deref().into_iter().chain(&call.args).map(|part| self.seen(part)).collect();
+            call.target.as_deref().into_iter().chain(&call.args).map(|part| self.infer_type(part)).collect();
         let kinds: Vec<ValueType> = parts.iter().map(|part| part.kind).collect();
         let kind = match (call.func_name.as_str(), kinds.as_slice()) {
             ("_&&_" | "_||_", sides) => {
                 for side in sides.iter().filter(|side| !matches!(side, ValueType::Bool | ValueType::Any)) {
                     let operator = call.func_name.trim_matches('_');
-                    self.wrong(format!("gives {operator} {}, where it wants true or false", side.in_words()));
+                    self.wrong(format!("gives {operator} {}, where it wants true or false", side.as_text()));
                 }
                 ValueType::Bool
             }
             ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) => {
-                self.compared(call.func_name.trim_matches('_'), *a, *b);
+                self.check_comparison(call.func_name.trim_matches('_'), *a, *b);
                 self.options(&call.args, &parts);
                 ValueType::Bool
             }
             ("_+_" | "_-_", [a, b]) => match (a, b) {
                 (ValueType::Time, ValueType::Time) => ValueType::Span,
                 (ValueType::Time, ValueType::Span) | (ValueType::Span, ValueType::Time) => ValueType::Time,
-                _ => self.computed(call.func_name.trim_matches('_'), *a, *b),
+                _ => self.infer_arithmetic(call.func_name.trim_matches('_'), *a, *b),
             },
-            ("_*_" | "_/_" | "_%_", [a, b]) => self.computed(call.func_name.trim_matches('_'), *a, *b),
+            ("_*_" | "_/_" | "_%_", [a, b]) => self.infer_arithmetic(call.func_name.trim_matches('_'), *a, *b),
             ("startsWith" | "endsWith" | "contains" | "@matches" | "matches", [of, ..]) => {
                 if !matches!(of, ValueType::Text | ValueType::Any) {
                     let name = call.func_name.trim_start_matches('@');
-                    self.wrong(format!("asks {} for {name}(), which only a text has", of.in_words()));
+                    self.wrong(format!("asks {} for {name}(), which only a text has", of.as_text()));
                 }
                 ValueType::Bool
             }
@@ -275,19 +275,19 @@ impl<'a> Check<'a> {
         TypedValue { kind, schema: None }
     }
 
-    fn compared(&mut self, operator: &str, a: ValueType, b: ValueType) {
+    fn check_comparison(&mut self, operator: &str, a: ValueType, b: ValueType) {
         if a == b || [a, b].contains(&ValueType::Any) {
             return;
         }
         let is_time = [a, b].contains(&ValueType::Time) && [a, b].contains(&ValueType::Text);
         let how = if is_time { "; date(…) and timestamp(…) read a text as a time" } else { "" };
-        self.wrong(format!("compares {} with {} ({operator}), which never works{how}", a.in_words(), b.in_words()));
+        self.wrong(format!("compares {} with {} ({operator}), which never works{how}", a.as_text(), b.as_text()));
     }
 
-    fn computed(&mut self, operator: &str, a: ValueType, b: ValueType) -> ValueType {
+    fn infer_arithmetic(&mut self, operator: &str, a: ValueType, b: ValueType) -> ValueType {
         if a != b && ![a, b].contains(&ValueType::Any) {
             let how = "int(…), double(…) and string(…) convert";
-            self.wrong(format!("computes {} {operator} {}, which never works; {how}", a.in_words(), b.in_words()));
+            self.wrong(format!("computes {} {operator} {}, which never works; {how}", a.as_text(), b.as_text()));
         }
         if a == ValueType::Any { b } else { a }
     }

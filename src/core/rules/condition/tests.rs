@@ -56,7 +56,7 @@ fn conditions_over_arguments_answers_and_the_session() {
 }
 
 #[test]
-fn what_cannot_be_judged_says_why() {
+fn condition_error_states_its_reason() {
     for (text, args, problem) in [
         ("args.n > 1", "{}", "n is missing; ask has(…) first where it may be"),
         ("args.n", r#"{"n":1}"#, "it gives a int, not true or false"),
@@ -144,7 +144,7 @@ fn every_known_function_exists() {
 }
 
 #[test]
-fn what_a_condition_reads_and_goes_through_is_bounded() {
+fn condition_work_is_bounded() {
     let list = |n: usize| format!("{{\"l\":[{}],\"other\":[{}]}}", vec!["1"; n].join(","), vec!["1"; 20_000].join(","));
     assert_eq!(judge("args.l.all(i, i == 1)", &list(ITEMS_MAX), "{}"), Ok(true));
     for (text, n, problem) in [

@@ -16,7 +16,7 @@ fn the_eleventh_call_after_ten_refusals_stops_the_run() {
 }
 
 #[test]
-fn who_insists_on_one_call_ends_the_run_and_who_works_between_does_not() {
+fn repeating_a_refused_call_ends_the_run_unless_others_run_between() {
     check(
         "rules same_call refused
          tool look read
@@ -30,7 +30,7 @@ fn who_insists_on_one_call_ends_the_run_and_who_works_between_does_not() {
 }
 
 #[test]
-fn who_lost_its_context_gets_thirty_answers_and_the_third_asking_is_insisting() {
+fn session_without_context_gets_thirty_answers_and_two_repetitions() {
     let asked: String = (0..30).map(|n| format!("read {{\"page\":{n}}} => reuse duplicate_call_blocked\n")).collect();
     let first: String = (0..30).map(|n| format!("read {{\"page\":{n}}} -> ok page-{n} => allow\n")).collect();
     check(&format!("tool read read\n{first}{asked}look {{}} => allow"));

@@ -2,11 +2,11 @@
 
 use crate::domain::json::Json;
 
-use super::in_words;
+use super::render_value;
 
 /// The values behind the names of a condition, in order, each once. Its text was compiled, so every apparent name is
 /// one.
-pub(super) fn compared<'a>(
+pub(super) fn list_compared_values<'a>(
     condition: &str,
     arguments: &'a Json,
     last: &dyn Fn(&str) -> Option<&'a Json>,
@@ -17,7 +17,7 @@ pub(super) fn compared<'a>(
         let (before, from) = rest.split_at(at);
         let is_whole = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.' || c == '\'' || c == '"');
         let (value, length) = match is_whole {
-            true => named(from, arguments, last),
+            true => find_named_value(from, arguments, last),
             false => (None, word(from).len()),
         };
         found.extend(value.filter(|value| !found.contains(value)));
@@ -32,11 +32,15 @@ fn word(text: &str) -> &str {
 }
 
 /// The value of the name at the start of `text`, and the name's length.
-fn named<'a>(text: &str, arguments: &'a Json, last: &dyn Fn(&str) -> Option<&'a Json>) -> (Option<String>, usize) {
+fn find_named_value<'a>(
+    text: &str,
+    arguments: &'a Json,
+    last: &dyn Fn(&str) -> Option<&'a Json>,
+) -> (Option<String>, usize) {
     if let Some(path) = text.strip_prefix("args.") {
         let (fields, length) = path_of(path);
         let value = value_at(arguments, &fields);
-        return (Some(format!("{} is {}", fields.join("."), told(value))), "args.".len() + length);
+        return (Some(format!("{} is {}", fields.join("."), describe_value(value))), "args.".len() + length);
     }
     let Some(inner) = text.strip_prefix("last(") else { return (None, word(text).len()) };
     let Some((tool, path)) = inner.get(1..).and_then(|inner| inner.split_once(['\'', '"'])) else {
@@ -46,7 +50,7 @@ fn named<'a>(text: &str, arguments: &'a Json, last: &dyn Fn(&str) -> Option<&'a 
     let Some(path) = path.strip_prefix(").") else { return (None, skipped) };
     let (fields, length) = path_of(path);
     let value = last(tool).and_then(|result| value_at(result, &fields));
-    (Some(format!("{} of {tool} is {}", fields.join("."), told(value))), skipped + ").".len() + length)
+    (Some(format!("{} of {tool} is {}", fields.join("."), describe_value(value))), skipped + ").".len() + length)
 }
 
 /// The names up to a function call: `items.size()` is `items`.
@@ -70,8 +74,8 @@ fn value_at<'a>(value: &'a Json, fields: &[&str]) -> Option<&'a Json> {
     fields.iter().try_fold(value, |value, field| value.get(field))
 }
 
-fn told(value: Option<&Json>) -> String {
-    value.map_or_else(|| "missing".to_owned(), in_words)
+fn describe_value(value: Option<&Json>) -> String {
+    value.map_or_else(|| "missing".to_owned(), render_value)
 }
 
 #[cfg(test)]
@@ -92,7 +96,7 @@ mod tests {
             ("args.lines.size() < 2", "lines is [1,2]"),
             ("now > date('2026-01-01')", ""),
         ] {
-            assert_eq!(compared(condition, &arguments, &last).join(", "), expected, "{condition}");
+            assert_eq!(list_compared_values(condition, &arguments, &last).join(", "), expected, "{condition}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Equal results: the number after which, and the time for which, the last one replaces a new call.
 
-use super::{Params, RULE, changed, reuse};
+use super::{Params, RULE, has_world_changed, reuse};
 use crate::{
     domain::{
-        answer::Says,
+        answer::ContentAmount,
         call::Call,
         finding::{Decision, Finding, Wording},
         previous::Previous,
@@ -24,8 +24,8 @@ pub(super) fn fits(cx: &RuleContext<'_>, previous: &Previous) -> bool {
 
 /// True for an informative result: no acknowledgment, and an empty one only where declared.
 fn says_something(cx: &RuleContext<'_>, previous: &Previous) -> bool {
-    let no_matches = previous.is_empty || previous.says == Some(Says::NoMatches);
-    matches!(previous.says, Some(Says::Much | Says::Lists))
+    let no_matches = previous.is_empty || previous.says == Some(ContentAmount::NoMatches);
+    matches!(previous.says, Some(ContentAmount::Much | ContentAmount::Lists))
         || (no_matches && cx.proposal.spec.empty_means == Some(EmptyMeans::NoMatches))
 }
 
@@ -59,9 +59,9 @@ fn left_ms(cx: &RuleContext<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
 
 /// An undeclared call with equal results and no other success in between is answered with the previous result for a
 /// while.
-pub(super) fn remembered(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
+pub(super) fn reuse_equal(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     let is_given = cx.is_in_context(previous) && fits(cx, previous);
-    let is_known = is_given && says_something(cx, previous) && !changed(cx, previous);
+    let is_known = is_given && says_something(cx, previous) && !has_world_changed(cx, previous);
     if cx.proposal.request.repeat_intended || !is_known {
         return None;
     }
@@ -78,8 +78,8 @@ pub(super) fn remembered(params: &Params, cx: &RuleContext<'_>, previous: &Previ
 }
 
 /// A check with equal results is delayed, never answered: the world may have changed.
-pub(super) fn rechecked(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
-    if changed(cx, previous) {
+pub(super) fn delay_check(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
+    if has_world_changed(cx, previous) {
         return None;
     }
     let row = equal_row(cx, |call| call.permit.is_some() && !call.effect.kind.is_look());

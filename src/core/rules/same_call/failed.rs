@@ -1,6 +1,6 @@
 //! Repetition after a failure: worthwhile, too early, or exhausted.
 
-use super::{RULE, changed, hint_to_check, refused_while_open};
+use super::{RULE, has_world_changed, hint_to_check, refused_while_open};
 use crate::{
     domain::{
         failure::FailureKind,
@@ -13,15 +13,15 @@ use crate::{
     rules::{RuleContext, evidence::errors_move},
 };
 
-pub(super) fn failed(cx: &RuleContext<'_>, previous: &Previous, retry: PreviousAdvice) -> Option<Finding> {
+pub(super) fn failure_finding(cx: &RuleContext<'_>, previous: &Previous, retry: PreviousAdvice) -> Option<Finding> {
     // A failed line may succeed after an unreported change of the world; loop rules cover it.
     if cx.proposal.effect.in_steps {
         return None;
     }
-    if previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now) || changed(cx, previous) {
+    if previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now) || has_world_changed(cx, previous) {
         return None;
     }
-    let (tool, error, next) = (cx.tool(), what_failed(cx, previous), next_step_after(previous));
+    let (tool, error, next) = (cx.tool(), describe_failure(cx, previous), next_step_after(previous));
     if let Some(refused) = refused_while_open(cx, previous) {
         return Some(refused);
     }
@@ -62,7 +62,7 @@ pub(super) fn failed(cx: &RuleContext<'_>, previous: &Previous, retry: PreviousA
 }
 
 /// ` 3 min ago: "no such order" (not_found)`.
-fn what_failed(cx: &RuleContext<'_>, previous: &Previous) -> String {
+fn describe_failure(cx: &RuleContext<'_>, previous: &Previous) -> String {
     let ago = wait_in_words(cx.now.since_ms(previous.last_at));
     match &previous.failure {
         Some((kind, Some(line))) if !line.is_empty() => format!(" {ago} ago: \"{line}\" ({})", kind.as_str()),

@@ -15,7 +15,12 @@ use crate::{
 /// An undeclared call with content, done in this run before the last compaction, with the result of a write. The first
 /// repetition is answered with the dated result. The next one needs approval where the policy has a route, and
 /// otherwise runs with a warning.
-pub(super) fn forgotten(params: &Params, cx: &RuleContext<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
+pub(super) fn forgotten_finding(
+    params: &Params,
+    cx: &RuleContext<'_>,
+    previous: &Previous,
+    age_ms: u64,
+) -> Option<Finding> {
     let (session, run) = (cx.session()?, cx.run()?);
     let is_mine = previous.run.as_ref().is_some_and(|(id, from)| id == cx.session_id() && *from == run.from);
     let is_before = previous.seq <= session.compacted;

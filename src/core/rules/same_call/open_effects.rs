@@ -14,7 +14,7 @@ fn a_write_whose_provider_knows_the_key_again_may_be_sent_again_with_it() {
 }
 
 #[test]
-fn a_write_whose_provider_knows_the_key_again_is_a_persons_to_repeat_where_it_was_not_sent() {
+fn write_with_a_provider_key_that_was_not_sent_needs_a_person_to_repeat() {
     check(
         "rules same_call
          tool pay once key_honored

@@ -2,7 +2,7 @@
 
 use super::{Params, UNCHANGED, equal::fits, reuse};
 use crate::{
-    domain::{effect::Fresh, finding::Finding, previous::Previous, time::wait_in_words},
+    domain::{effect::Freshness, finding::Finding, previous::Previous, time::wait_in_words},
     rules::RuleContext,
 };
 
@@ -20,13 +20,13 @@ pub(super) fn read(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -
     let (asked_at, now) = (previous.call.at, cx.now);
     let age_ms = now.since_ms(asked_at);
     let holds = match cx.proposal.fresh {
-        Fresh::Usual => age_ms < params.fresh_ms && cx.is_in_context(previous),
-        Fresh::For(fresh_ms) => age_ms < fresh_ms && cx.is_in_context(previous),
-        Fresh::BySession => !previous.foreign,
-        Fresh::Always => true,
+        Freshness::Usual => age_ms < params.fresh_ms && cx.is_in_context(previous),
+        Freshness::For(fresh_ms) => age_ms < fresh_ms && cx.is_in_context(previous),
+        Freshness::BySession => !previous.foreign,
+        Freshness::Always => true,
     };
     let why = match cx.proposal.fresh {
-        Fresh::Always => "What it reads never changes.".to_owned(),
+        Freshness::Always => "What it reads never changes.".to_owned(),
         _ => format!("{UNCHANGED} The result is as of {} ago.", wait_in_words(age_ms)),
     };
     let reused = || cx.or_on_purpose(reuse(cx, now.since_ms(previous.last_at), &why), "it then runs again");

@@ -157,7 +157,7 @@ fn a_declared_poll_may_look_as_often_as_it_likes() {
 }
 
 #[test]
-fn what_is_meant_to_be_repeated_is_its_own_occurrence_each_time() {
+fn repeatable_call_is_a_new_occurrence_each_time() {
     check(
         "rules same_call
          tool scroll write repeatable
@@ -266,7 +266,7 @@ fn one_key_for_all_attempts_of_an_occurrence_and_a_new_one_for_the_next() {
 }
 
 #[test]
-fn what_may_have_taken_effect_is_let_through_once_more_where_it_has_content() {
+fn open_effect_with_content_may_be_repeated_once() {
     check(
         "rules same_call
          refund {\"order\":7,\"note\":\"for the late parcel\"} -> error timeout

@@ -57,7 +57,7 @@ const CODES: &[u8] = b"A1B2C3D4E5F6G7H8J9KLMNPQRSTUVWXYZ";
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 /// The `nth` answer, with its placeholders filled.
-fn filled(template: &str, nth: u64, lot: &mut Lot) -> String {
+fn fill_template(template: &str, nth: u64, lot: &mut Lot) -> String {
     let mut parts = template.split('$');
     let mut out = parts.next().unwrap_or_default().to_owned();
     let now = BEGIN + nth as i64;
@@ -109,7 +109,7 @@ fn filled(template: &str, nth: u64, lot: &mut Lot) -> String {
 /// Form of an answer: raw, wrapped by MCP, or pretty-printed.
 const FORMS: [&str; 3] = ["plain", "mcp", "pretty"];
 
-fn formed(answer: &str, form: &str) -> String {
+fn form_answer(answer: &str, form: &str) -> String {
     let is_document = json::parse(answer).is_ok_and(|value| matches!(value, Json::Object(_)));
     let text = answer.replace("\\n", "\n");
     let text = if is_document { answer.to_owned() } else { text };
@@ -128,11 +128,11 @@ fn formed(answer: &str, form: &str) -> String {
 }
 
 /// The first stop in a row, and its kind.
-fn stopped(row: &ResultRow<'_>, form: &str) -> String {
+fn find_stop(row: &ResultRow<'_>, form: &str) -> String {
     let mut lot = Lot(7);
     let mut story = "rules same_success same_call repeat\n".to_owned();
     for nth in 0..CALLS {
-        let answer = formed(&filled(row.answer, nth, &mut lot), form);
+        let answer = form_answer(&fill_template(row.answer, nth, &mut lot), form);
         assert!(!answer.contains('#') || !answer.contains('\n'), "{answer}");
         let _ = writeln!(story, "{} -> ok {} => whatever", row.call, answer.replace('#', "\\u0023"));
     }
@@ -145,7 +145,7 @@ fn check(file: &'static str) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows(file) {
         for form in FORMS {
-            let found = stopped(&row, form);
+            let found = find_stop(&row, form);
             if found != row.expected {
                 wrong.push(format!("{} ({form}): {found}, expected {}", row.name, row.expected));
             }

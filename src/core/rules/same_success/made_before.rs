@@ -87,14 +87,14 @@ fn differences(near: &NearDuplicate<'_>) -> String {
 mod tests {
     use crate::rules::testing::{check, play};
 
-    fn told(story: &str) -> Vec<String> {
+    fn list_messages(story: &str) -> Vec<String> {
         let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
         said.iter().map(|verdict| verdict.findings.first().map(|it| it.message.clone()).unwrap_or_default()).collect()
     }
 
     #[test]
     fn a_near_duplicate_is_named_once_with_what_differs() {
-        let said = told(
+        let said = list_messages(
             "rules same_success
              step 60s
              create_document {\"title\":\"Q3 report\"} -> ok {\"id\":\"doc_1\"} => allow
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_made_nothing_or_is_declared_is_no_near_duplicate() {
+    fn declared_call_or_one_without_a_creation_is_no_near_duplicate() {
         check(
             "rules same_success
              search {\"q\":\"late orders\"} -> ok \"none found\" => allow
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_was_restarted_is_told_what_it_made() {
-        let said = told(
+        let said = list_messages(
             "rules same_success
              agent writer
              create_document {\"title\":\"Q3 report\"} -> ok {\"id\":\"doc_1\"} => allow

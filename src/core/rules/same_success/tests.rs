@@ -58,7 +58,7 @@ fn acts_count_over_the_call_tree() {
 }
 
 #[test]
-fn what_is_meant_to_be_repeated_is_left_alone() {
+fn repeatable_call_is_not_counted() {
     for fact in ["read", "poll", "check", "write repeatable"] {
         check(&format!(
             "rules same_success
@@ -111,7 +111,7 @@ fn a_key_is_pressed_nineteen_times_and_a_mail_is_slowed_at_the_fifth() {
 }
 
 #[test]
-fn what_has_no_content_is_slowed_before_it_is_refused() {
+fn result_without_content_waits_before_it_is_refused() {
     check(
         "rules same_success
          take_job {\"queue\":\"q\",\"worker\":\"w\"} -> ok {\"id\":$n} => allow x2

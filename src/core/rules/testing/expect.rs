@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     stage::Step,
-    words::{duration, number},
+    step_words::{duration, number},
 };
 use crate::domain::{
     reason::Reason,

@@ -19,13 +19,13 @@ impl Polling<'_> {
     /// its time.
     fn late_ms(&self) -> Option<u64> {
         let mut stage = Stage::new(RULES, None);
-        stage.line("step 0s").expect("a step");
+        stage.play_line("step 0s").expect("a step");
         let began = stage.now;
         let changed_ms = self.results.last()?.0;
         for _ in 0..LOOKS_MAX {
             let now_ms = stage.now.since_ms(began);
             let result = self.results.iter().rev().find(|(from_ms, _)| *from_ms <= now_ms)?.1;
-            stage.line(&format!("{} -> ok {result} => whatever", self.call)).expect("a call");
+            stage.play_line(&format!("{} -> ok {result} => whatever", self.call)).expect("a call");
             let verdict = stage.said.last()?;
             if verdict.permit.is_some() && now_ms >= changed_ms {
                 return Some(now_ms - changed_ms);

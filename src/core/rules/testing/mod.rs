@@ -37,14 +37,14 @@
 //! ```
 #![expect(clippy::disallowed_methods, reason = "tests read files")]
 
+mod custom_rule;
 mod expect;
 mod lateness;
-mod own;
+mod model_texts;
 mod people;
 mod stage;
+mod step_words;
 mod summary;
-mod told;
-mod words;
 
 use std::{fs, panic::catch_unwind, path::PathBuf};
 
@@ -72,7 +72,7 @@ pub(crate) fn play(story: &str, off: Option<&'static str>) -> Result<Vec<Verdict
 /// # Errors
 /// The line with another result.
 pub(crate) fn told_last(story: &str) -> Result<String, String> {
-    staged(RULES, story, None).map(|stage| stage.told)
+    play_on_stage(RULES, story, None).map(|stage| stage.told)
 }
 
 /// The same, with these rules.
@@ -80,10 +80,10 @@ pub(crate) fn told_last(story: &str) -> Result<String, String> {
 /// # Errors
 /// The line that came out otherwise.
 pub(crate) fn play_with(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Vec<Verdict>, String> {
-    staged(rules, story, off).map(|stage| stage.said)
+    play_on_stage(rules, story, off).map(|stage| stage.said)
 }
 
-fn staged(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Stage, String> {
+fn play_on_stage(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Stage, String> {
     let mut stage = Stage::new(rules, off);
     let mut policy: Option<String> = None;
     let mut summary: Option<String> = None;
@@ -124,7 +124,9 @@ fn staged(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Stag
         if text.is_empty() {
             continue;
         }
-        stage.line(text).map_err(|problem| format!("line {}: {text}\n{problem}\nso far:\n{}", i + 1, stage.log))?;
+        stage
+            .play_line(text)
+            .map_err(|problem| format!("line {}: {text}\n{problem}\nso far:\n{}", i + 1, stage.log))?;
     }
     Ok(stage)
 }

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use super::{
     stage::{Stage, Step},
-    words::{duration, number},
+    step_words::{duration, number},
 };
 use crate::{
     domain::{
         call::{Approval, ApprovalStatus, Call, Request},
-        control::{ClearanceScope, Clears, Command, EditedArguments, Operation},
+        control::{ClearanceScope, ClearanceTerms, Command, EditedArguments, Operation},
         halt::{Halt, HaltTarget},
         ids::{AgentId, SessionId, ToolName},
         json,
@@ -40,11 +40,11 @@ impl Stage {
             }),
             ["clear", scope @ ("resource" | "tool"), time] => duration(time).and_then(|ttl_ms| {
                 let scope = if *scope == "tool" { ClearanceScope::Tool } else { ClearanceScope::Resource };
-                self.answer(true, Some(Clears { scope, ttl_ms }), &[])
+                self.answer(true, Some(ClearanceTerms { scope, ttl_ms }), &[])
             }),
             ["compacted"] => self.command(Operation::MarkCompacted, None),
             ["phase", phase, rest @ ..] => {
-                let plan = rest.strip_prefix(&["plan"]).map(|plan| plan.iter().map(|tool| named(tool)).collect());
+                let plan = rest.strip_prefix(&["plan"]).map(|plan| plan.iter().map(|tool| parse_tool(tool)).collect());
                 self.command(Operation::SetPhase { phase: (*phase).to_owned(), plan }, None)
             }
             ["grant", pattern, ceiling] => {
@@ -54,8 +54,8 @@ impl Stage {
                 });
                 granted.and_then(|operation| self.command(operation, None))
             }
-            ["halt", what @ ..] => halted(what).map(|what| self.halt(what, true)),
-            ["resume", what @ ..] => halted(what).map(|what| self.halt(what, false)),
+            ["halt", what @ ..] => parse_halt(what).map(|what| self.halt(what, true)),
+            ["resume", what @ ..] => parse_halt(what).map(|what| self.halt(what, false)),
             _ => return None,
         })
     }
@@ -65,7 +65,7 @@ impl Stage {
         self.world.halt(what, on.then_some(halt));
     }
 
-    fn answer(&mut self, approve: bool, clears: Option<Clears>, why: &[&str]) -> Step {
+    fn answer(&mut self, approve: bool, clears: Option<ClearanceTerms>, why: &[&str]) -> Step {
         let approval_id = self.pending()?;
         self.command(
             Operation::Answer { approval_id, approve, clears, edited: None },
@@ -114,15 +114,15 @@ impl Stage {
     }
 }
 
-fn named(tool: &str) -> ToolName {
+fn parse_tool(tool: &str) -> ToolName {
     ToolName::parse("tool", tool).expect("a name")
 }
 
-fn halted(words: &[&str]) -> Result<HaltTarget, String> {
+fn parse_halt(words: &[&str]) -> Result<HaltTarget, String> {
     Ok(match words {
         ["session", id] => HaltTarget::Session(SessionId::parse("session", id).expect("a name")),
         ["agent", id] => HaltTarget::Agent(AgentId::parse("agent", id).expect("a name")),
-        ["tool", name] => HaltTarget::Tool(named(name)),
+        ["tool", name] => HaltTarget::Tool(parse_tool(name)),
         ["tenant"] => HaltTarget::Tenant,
         _ => return Err("what is to be halted?".to_owned()),
     })

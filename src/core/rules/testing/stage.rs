@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
     expect::{describe, expect_verdict},
-    words::{Options, duration, known, letters, matching_brace, micros, number, numbered, whole},
+    step_words::{Options, duration, fill_numbers, letters, matching_brace, micros, number, require_known, whole},
 };
 use crate::{
     domain::{
@@ -12,7 +12,7 @@ use crate::{
         budget::{BudgetLimits, BudgetScope, Budgets, Dimension, Usage},
         call::{Proposal, Request},
         control::EditedArguments,
-        effect::{EffectKind, Fresh, ResourceTemplate},
+        effect::{EffectKind, Freshness, ResourceTemplate},
         failure::{ErrorReport, FailureKind},
         finding::Decision,
         identity::Identity,
@@ -85,7 +85,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn line(&mut self, text: &str) -> Step {
+    pub(super) fn play_line(&mut self, text: &str) -> Step {
         let (text, times) = match text.rsplit_once(" x") {
             Some((rest, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => {
                 (rest.trim(), n.parse().unwrap_or(1))
@@ -109,12 +109,12 @@ impl Stage {
         }
         match words.as_slice() {
             ["rules", names @ ..] => {
-                self.policy.rules.only(names);
-                names.iter().try_for_each(|name| known(self.policy.rules.find(name).is_some(), "rule", name))
+                self.policy.rules.keep_only(names);
+                names.iter().try_for_each(|name| require_known(self.policy.rules.find(name).is_some(), "rule", name))
             }
             ["mode", name, mode] => {
                 self.policy.rules.set_mode(name, if *mode == "shadow" { Mode::Shadow } else { Mode::Off });
-                known(self.policy.rules.find(name).is_some(), "rule", name)
+                require_known(self.policy.rules.find(name).is_some(), "rule", name)
             }
             ["tool", name, facts @ ..] => self.declare(name, facts),
             ["limit", scope, dimension, limit] => self.limit(scope, dimension, limit),
@@ -156,9 +156,9 @@ impl Stage {
         while let Some(fact) = facts.next() {
             match *fact {
                 "read" => spec.effect = EffectKind::Read,
-                "always" => spec.fresh = Fresh::Always,
-                "private_to_call_tree" => spec.fresh = Fresh::BySession,
-                "fresh" => spec.fresh = Fresh::For(duration(facts.next().unwrap_or(&""))?),
+                "always" => spec.fresh = Freshness::Always,
+                "private_to_call_tree" => spec.fresh = Freshness::BySession,
+                "fresh" => spec.fresh = Freshness::For(duration(facts.next().unwrap_or(&""))?),
                 "write" => spec.effect = EffectKind::Write,
                 "poll" => spec.effect = EffectKind::Poll,
                 "once" => spec.once = true,
@@ -205,7 +205,7 @@ impl Stage {
     fn levels(&mut self, rule: &str, levels: &[&str]) -> Step {
         let at = |i: usize| levels.get(i).and_then(|n| n.parse::<u32>().ok());
         let levels = DetectorLevels { warning: at(0), critical: at(1), break_at: at(2) };
-        known(self.policy.rules.set_levels(rule, None, levels), "detector", rule)
+        require_known(self.policy.rules.set_levels(rule, None, levels), "detector", rule)
     }
 
     fn call_step(&mut self, text: &str) -> Step {
@@ -273,7 +273,7 @@ impl Stage {
         let mut text = text.to_owned();
         if text.contains('$') {
             self.fresh += 1;
-            text = numbered(&text, self.fresh);
+            text = fill_numbers(&text, self.fresh);
         }
         while let Some(at) = text.find(":new") {
             self.fresh += 1;
@@ -366,7 +366,7 @@ impl Stage {
             self.fresh += 1;
             match first.as_str() {
                 "new" => format!("result {}", letters(fresh)),
-                _ => numbered(&whole(text).unwrap_or(first), self.fresh),
+                _ => fill_numbers(&whole(text).unwrap_or(first), self.fresh),
             }
         });
         let session = SessionId::parse("session", &self.session).expect("valid");

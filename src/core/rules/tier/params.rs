@@ -93,7 +93,7 @@ pub enum Effects {
 
 /// A condition of a tool with its consequence.
 #[derive(Debug, Clone, PartialEq)]
-pub struct When {
+pub struct ConditionalCase {
     /// Condition.
     pub condition: Condition,
     /// Consequence.
@@ -121,7 +121,7 @@ pub struct Params {
     /// Tiers; the first matching pattern decides.
     pub tiers: Vec<Tier>,
     /// By tool.
-    pub conditions: BTreeMap<String, Vec<When>>,
+    pub conditions: BTreeMap<String, Vec<ConditionalCase>>,
 }
 
 impl Params {

@@ -24,7 +24,7 @@ fn list(text: &str) -> ToolList {
 }
 
 /// The file with the proposals that this policy can hold taken into force.
-fn confirmed(text: &str, keys: &[&str]) -> String {
+fn confirm_proposals(text: &str, keys: &[&str]) -> String {
     let confirm = |line: &str| {
         let proposal = line.trim_start().strip_prefix("# ").filter(|rest| rest.contains("# proposed: "));
         let known = proposal.filter(|rest| keys.iter().any(|key| rest.starts_with(&format!("{key}:"))));
@@ -34,7 +34,7 @@ fn confirmed(text: &str, keys: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_proposed_is_a_comment_with_its_reason() {
+fn proposal_is_a_comment_with_its_reason() {
     let text = import(&list(MIXED), false);
     let body = text.split_once("tool_schemas:\n").expect("a body").1;
     let expected = r#"    cancel_order:
@@ -89,7 +89,7 @@ fn the_file_compiles_and_nothing_proposed_is_in_force() {
     let declared: Vec<_> = policy.tools().filter(|(_, spec)| **spec != Default::default()).collect();
     assert_eq!((policy.tools().count(), declared), (9, Vec::new()));
     let keys = ["effect", "once", "idempotent", "repeatable", "side_effect_resource"];
-    let policy = compile(&confirmed(&text, &keys)).expect("a good policy");
+    let policy = compile(&confirm_proposals(&text, &keys)).expect("a good policy");
     let effects = policy.tools().map(|(name, spec)| {
         let resource = spec.resource.as_ref().map_or("-".to_owned(), ToString::to_string);
         format!("{name} {} {resource} {} {}", spec.effect.as_str(), spec.once, spec.idempotent)
@@ -139,7 +139,7 @@ fn filesystem() -> String {
 fn with_every_proposal_accepted_a_read_after_an_own_write_is_fresh() {
     let text = import(&list(&filesystem()), false);
     let keys = ["risk_level", "effect", "once", "idempotent", "repeatable", "side_effect_resource"];
-    let accepted = confirmed(&text, &keys);
+    let accepted = confirm_proposals(&text, &keys);
     let (_, tools) = accepted.split_once("tool_schemas:").expect("the tools");
     let story = format!(
         r#"policy

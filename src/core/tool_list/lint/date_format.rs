@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{LintReport, ListFacts, prose};
-use crate::tool_list::{forms, is_bound, is_only, words};
+use crate::tool_list::{forms, is_bound, is_only, name_words};
 
 const REASON: &str = "03/04/2025 is two days and 10:00 is twenty-four moments; nothing checks what the model meant";
 
@@ -40,7 +40,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
                 continue;
             }
             let is_free = !is_bound(node.schema, &["format", "pattern", "enum", "const"]);
-            let Some(kind) = kind(field, said).filter(|_| is_free) else { continue };
+            let Some(kind) = string_kind(field, said).filter(|_| is_free) else { continue };
             let better = match kind {
                 "date" => {
                     "`\"format\": \"date\"`, and in the description whose calendar day it is: 2025-03-04".to_owned()
@@ -54,7 +54,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 }
 
 /// The kind of a string by its name, or by name and description.
-fn kind(field: &str, said: &str) -> Option<&'static str> {
+fn string_kind(field: &str, said: &str) -> Option<&'static str> {
     /// Names that are days in any position.
     const DAYS: &[&str] = &[
         "check in",
@@ -75,7 +75,7 @@ fn kind(field: &str, said: &str) -> Option<&'static str> {
     ];
     const MAYBE: &[&str] =
         &["start", "end", "since", "until", "from", "to", "deadline", "when", "time", "departure", "arrival"];
-    let words = words::words(field);
+    let words = name_words::split_name(field);
     let last = words.last()?.as_str();
     let with_time = WITH_TIME.is_match(said);
     if DAYS.contains(&words.join(" ").as_str()) {

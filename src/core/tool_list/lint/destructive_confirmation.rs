@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::tool_list::{EffectSource, SourcedEffect, is_bound, words};
+use crate::tool_list::{EffectSource, SourcedEffect, is_bound, name_words};
 
 const REASON: &str =
     "one wrong id is enough to destroy something; a choice from a closed list has to be made on purpose";
@@ -64,12 +64,12 @@ fn destructive(tool: &ToolFacts<'_>) -> Option<SourcedEffect> {
     if is_among(SHORT_LIVED) || (tool.verb() == "drop" && !is_among(DROPPED)) {
         return None;
     }
-    let loses = words::destroys(tool.verb()) || tool.verb() == "clear" || LOSS.is_match(&tool.doc.description);
+    let loses = name_words::destroys(tool.verb()) || tool.verb() == "clear" || LOSS.is_match(&tool.doc.description);
     if tool.doc.hints.destructive == Some(true) && tool.doc.hints.read_only != Some(true) && loses {
         let told = tool.as_write()?;
         return Some(SourcedEffect { effect: told.effect, by: EffectSource::Annotation("destructiveHint: true") });
     }
-    let destroys = words::destroys(tool.verb()) && tool.doc.hints.destructive.is_none();
+    let destroys = name_words::destroys(tool.verb()) && tool.doc.hints.destructive.is_none();
     // A write by annotation is not yet destructive.
     tool.as_write().filter(|_| destroys).map(|told| match told.by {
         EffectSource::Policy => told.clone(),

@@ -43,7 +43,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
         let better = "one tool for each task of the user, named by it: `find_customer`, not `get_api_v1_customers`";
         reports.push(facts.report(message, REASON, better.to_owned()));
     }
-    for ((noun, field), parts) in parts(facts).into_iter().filter(|(_, parts)| parts.len() >= PARTS_MIN) {
+    for ((noun, field), parts) in group_readers(facts).into_iter().filter(|(_, parts)| parts.len() >= PARTS_MIN) {
         let message = format!("{} tools look at parts of one {noun} by `{field}`: {}", parts.len(), names(&parts));
         let included: Vec<String> = parts.iter().filter_map(|tool| part_of(tool, &noun)).collect();
         let better = format!(
@@ -63,11 +63,11 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 fn names(tools: &[&ToolFacts<'_>]) -> String {
     let names: Vec<&str> = tools.iter().take(NAMED_MAX).map(|tool| tool.name()).collect();
     let more = tools.len() - names.len();
-    if more == 0 { prose::listed(&names) } else { format!("{} and {more} more", prose::listed(&names)) }
+    if more == 0 { prose::list_names(&names) } else { format!("{} and {more} more", prose::list_names(&names)) }
 }
 
 /// Tools that read one thing by its identity alone, by that thing.
-fn parts<'a, 'b>(facts: &'b ListFacts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b ToolFacts<'a>>> {
+fn group_readers<'a, 'b>(facts: &'b ListFacts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b ToolFacts<'a>>> {
     let mut parts: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for tool in facts.tools.iter().filter(|tool| tool.is_reader()) {
         let mut arguments = tool.properties().filter(|(node, _)| node.top);

@@ -10,7 +10,7 @@ use crate::{
         effect::{EffectKind, ResourceTemplate},
         tool::ToolSpec,
     },
-    tool_list::{EffectSource, SchemaNode, SourcedEffect, ToolDoc, ToolList, nodes, words},
+    tool_list::{EffectSource, SchemaNode, SourcedEffect, ToolDoc, ToolList, name_words, nodes},
 };
 
 /// Declaration of a tool, as far as lints need it.
@@ -75,7 +75,7 @@ impl<'a> ListFacts<'a> {
     /// The facts of a list with the declarations of its tools, by name.
     #[must_use]
     pub fn new(list: &'a ToolList, declared: &'a BTreeMap<String, ToolDeclaration>) -> Self {
-        let tools = list.tools.iter().zip(list.words()).enumerate().map(|(index, (doc, words))| {
+        let tools = list.tools.iter().zip(list.tool_name_words()).enumerate().map(|(index, (doc, words))| {
             let declared = declared.get(&doc.name);
             let by_policy = declared.filter(|declared| declared.effect != EffectKind::Unknown);
             ToolFacts {
@@ -107,15 +107,15 @@ impl<'a> ToolFacts<'a> {
 
     /// The verb of its name; empty without one.
     pub(super) fn verb(&self) -> &str {
-        words::verb(&self.words).map_or("", |(verb, _)| verb)
+        name_words::verb(&self.words).map_or("", |(verb, _)| verb)
     }
 
     /// The subject of its name: `comment` of `add_ticket_comment_to_order`.
-    pub(super) fn thing(&self) -> Option<String> {
+    pub(super) fn subject(&self) -> Option<String> {
         let is_link =
             |word: &String| matches!(word.as_str(), "to" | "for" | "of" | "by" | "in" | "on" | "from" | "with");
         let before: Vec<String> = self.words.iter().take_while(|word| !is_link(word)).cloned().collect();
-        words::nouns(&before).pop()
+        name_words::nouns(&before).pop()
     }
 
     /// Its name as a task: `cancel order`.
@@ -135,7 +135,7 @@ impl<'a> ToolFacts<'a> {
 
     /// True for a way out, by its name: it asks or tells a person, or ends the work.
     pub(super) fn is_way_out(&self) -> bool {
-        words::is_way_out(&self.words)
+        name_words::is_way_out(&self.words)
     }
 
     /// True when its description marks it as deprecated.
@@ -160,7 +160,7 @@ impl<'a> ToolFacts<'a> {
 }
 
 fn nouns_of(words: &[String]) -> Vec<String> {
-    words::nouns(words).into_iter().filter(|noun| !matches!(noun.as_str(), "detail" | "info")).collect()
+    name_words::nouns(words).into_iter().filter(|noun| !matches!(noun.as_str(), "detail" | "info")).collect()
 }
 
 impl LintReport {

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{LintReport, ListFacts, prose};
-use crate::tool_list::{is_bound, is_only, words};
+use crate::tool_list::{is_bound, is_only, name_words};
 
 /// Maximum number of values in a report.
 const VALUES_MAX: usize = 20;
@@ -113,14 +113,14 @@ fn first<'a>(captures: regex::Captures<'a>) -> Option<&'a str> {
 }
 
 fn known_set(field: &str) -> Option<&'static str> {
-    match words::words(field).last()?.as_str() {
+    match name_words::split_name(field).last()?.as_str() {
         "priority" | "severity" | "urgency" => {
             Some("`\"enum\": [\"low\", \"medium\", \"high\"]`, with the levels that you have")
         }
         "currency" => {
             Some("`\"enum\": [\"EUR\", \"USD\"]` with the currencies that you take, or `\"pattern\": \"^[A-Z]{3}$\"`")
         }
-        _ => match words::words(field).join(" ").as_str() {
+        _ => match name_words::split_name(field).join(" ").as_str() {
             "sort order" | "sort direction" | "order direction" => Some("`\"enum\": [\"asc\", \"desc\"]`"),
             _ => None,
         },

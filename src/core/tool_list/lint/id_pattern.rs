@@ -14,7 +14,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::tool_list::{IdentityArgument, SchemaNode, is_bound, is_only, words};
+use crate::tool_list::{IdentityArgument, SchemaNode, is_bound, is_only, name_words};
 
 /// Maximum length of an example for a pattern, in characters.
 const EXAMPLE_CHARS_MAX: usize = 40;
@@ -33,7 +33,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 }
 
 fn of(tool: &ToolFacts<'_>, node: &SchemaNode<'_>, field: &str) -> Option<LintReport> {
-    let ends = words::words(field).pop()?;
+    let ends = name_words::split_name(field).pop()?;
     let identity = IdentityArgument::of(field).filter(|_| matches!(ends.as_str(), "id" | "ids" | "uuid" | "guid"))?;
     let items = node.schema.get("items").filter(|_| is_only(node.schema, "array"));
     let (schema, pointer) = match items {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_tool_is_left_alone() {
+    fn instructions_about_the_tool_itself_are_accepted() {
         silent(
             "instructions",
             "

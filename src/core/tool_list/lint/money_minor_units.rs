@@ -15,7 +15,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::tool_list::{SchemaNode, is_bound, is_only, words};
+use crate::tool_list::{SchemaNode, is_bound, is_only, name_words};
 
 const REASON: &str = "fractions round and strings have many readings; cents taken for dollars are a hundredfold charge";
 
@@ -41,7 +41,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
             if !is_money(tool, node, field) || is_bound(node.schema, &["enum", "const"]) {
                 continue;
             }
-            let told_unit = MINOR.is_match(&words::words(field).join(" ")) || MINOR.is_match(said);
+            let told_unit = MINOR.is_match(&name_words::split_name(field).join(" ")) || MINOR.is_match(said);
             let Some(problem) = problem(node.schema, told_unit) else { continue };
             let better = format!(
                 "`\"{}\": {{\"type\": \"integer\", \"minimum\": 1, \"maximum\": 1000000, \"description\": \
@@ -69,7 +69,7 @@ fn is_money(tool: &ToolFacts<'_>, node: &SchemaNode<'_>, field: &str) -> bool {
     const MONEY: &[&str] =
         &["price", "cost", "fee", "salary", "fare", "payment", "budget", "deposit", "cents", "usd", "eur"];
     const MAYBE: &[&str] = &["amount", "total", "subtotal", "balance", "refund", "charge", "tip", "discount", "tax"];
-    let words = words::words(field);
+    let words = name_words::split_name(field);
     let units = ["cents", "minor", "micros", "usd", "eur", "gbp"];
     let Some(last) = words.iter().rev().find(|word| !units.contains(&word.as_str())).or(words.last()) else {
         return false;
@@ -78,8 +78,9 @@ fn is_money(tool: &ToolFacts<'_>, node: &SchemaNode<'_>, field: &str) -> bool {
         words.last().is_some_and(|word| matches!(word.as_str(), "usd" | "eur" | "gbp" | "dollars" | "euros"));
     let beside = || {
         let speaks = |text: &str| SPEAKS_OF_MONEY.is_match(text);
-        let fields = || tool.properties().any(|(_, other)| words::words(other).contains(&"currency".to_owned()));
-        let around = words::words(&node.pointer).join(" ");
+        let fields =
+            || tool.properties().any(|(_, other)| name_words::split_name(other).contains(&"currency".to_owned()));
+        let around = name_words::split_name(&node.pointer).join(" ");
         speaks(tool.said_of(node.schema))
             || speaks(&around)
             || speaks(&tool.task())

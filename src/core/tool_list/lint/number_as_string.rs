@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{LintReport, ListFacts, prose};
-use crate::tool_list::{IdentityArgument, is_bound, is_only, words};
+use crate::tool_list::{IdentityArgument, is_bound, is_only, name_words};
 
 const REASON: &str = "models write \"two\" or \"2,5\", which some code parses and some does not; a number has one form";
 
@@ -46,7 +46,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 }
 
 fn last_word(field: &str) -> String {
-    words::words(field).pop().unwrap_or_default()
+    name_words::split_name(field).pop().unwrap_or_default()
 }
 
 fn is_fraction(field: &str) -> bool {
@@ -61,7 +61,7 @@ fn is_number(field: &str) -> bool {
         "quantity", "qty", "count", "limit", "offset", "age", "width", "height", "seconds", "minutes", "hours", "days",
         "ms", "millis", "attempts", "retries",
     ];
-    let words = words::words(field);
+    let words = name_words::split_name(field);
     let is_count = words.first().is_some_and(|word| word == "num") && words.len() > 1;
     let is_most = words.len() == 2
         && matches!(words[0].as_str(), "max" | "min")

@@ -12,7 +12,7 @@
 use serde_json::Value;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::tool_list::words;
+use crate::tool_list::name_words;
 
 /// Number of optional arguments that any tool may have.
 const OPTIONAL_MIN: usize = 4;
@@ -36,7 +36,7 @@ fn of_tool(tool: &ToolFacts<'_>) -> Option<LintReport> {
     let message = format!("has {} optional arguments and {} required", optional.len(), required.len());
     let better = format!(
         "require what every call needs, make one tool for each way of use, and drop what nobody sets, among {}",
-        prose::listed(&names[..names.len().min(NAMED_MAX)])
+        prose::list_names(&names[..names.len().min(NAMED_MAX)])
     );
     Some(tool.report("/input_schema/required", message, REASON, better))
 }
@@ -50,7 +50,7 @@ fn may_be_null(schema: &Value) -> bool {
 
 fn is_paging(field: &str) -> bool {
     const PAGING: &[&str] = &["page", "limit", "offset", "cursor", "per", "token", "size", "after", "before"];
-    words::words(field).iter().all(|word| PAGING.contains(&word.as_str()))
+    name_words::split_name(field).iter().all(|word| PAGING.contains(&word.as_str()))
 }
 
 #[cfg(test)]

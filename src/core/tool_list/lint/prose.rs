@@ -88,7 +88,7 @@ pub(super) fn tokens(text: &str) -> usize {
 }
 
 /// `a`, `a and b`, `a, b and c`, each in backticks.
-pub(super) fn listed<S: AsRef<str>>(names: &[S]) -> String {
+pub(super) fn list_names<S: AsRef<str>>(names: &[S]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{}`", name.as_ref())).collect();
     match names.as_slice() {
         [] => String::new(),
@@ -135,7 +135,7 @@ mod tests {
     fn a_name_is_a_whole_word() {
         assert!(mentions("See `get_order`.", "get_order"));
         assert!(!mentions("See get_orders, forget_order.", "get_order"));
-        assert_eq!(listed(&["a", "b", "c"]), "`a`, `b` and `c`");
+        assert_eq!(list_names(&["a", "b", "c"]), "`a`, `b` and `c`");
         assert_eq!(article("order"), "an order");
     }
 

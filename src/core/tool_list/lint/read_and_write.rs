@@ -13,7 +13,7 @@
 use serde_json::Value;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::tool_list::words::{self, Hint};
+use crate::tool_list::name_words::{self, Hint};
 
 const REASON: &str = "it gets one risk, one approval and one rule of repetition, which is wrong for half of its calls";
 
@@ -26,36 +26,41 @@ fn actions(tool: &ToolFacts<'_>) -> Vec<LintReport> {
     const ACTIONS: &[&str] = &["action", "actions", "operation", "op", "method", "command", "mode", "verb"];
     let mut reports = Vec::new();
     for (node, field) in tool.properties() {
-        let is_action = words::words(field).last().is_some_and(|word| ACTIONS.contains(&word.as_str()));
+        let is_action = name_words::split_name(field).last().is_some_and(|word| ACTIONS.contains(&word.as_str()));
         let choices = node.schema.get("enum").and_then(Value::as_array).filter(|_| node.top && is_action);
         let choices: Vec<&str> = choices.into_iter().flatten().filter_map(Value::as_str).collect();
         let of = |hint| {
-            let is = |choice: &&str| words::verb(&words::words(choice)).is_some_and(|(_, known)| known == hint);
+            let is = |choice: &&str| {
+                name_words::verb(&name_words::split_name(choice)).is_some_and(|(_, known)| known == hint)
+            };
             choices.iter().copied().filter(is).collect::<Vec<_>>()
         };
         let (looks, changes) = (of(Hint::Reads), of(Hint::Writes));
         if looks.is_empty() || changes.is_empty() {
             continue;
         }
-        let message =
-            format!("`{field}` mixes looking ({}) with changing ({})", prose::listed(&looks), prose::listed(&changes));
+        let message = format!(
+            "`{field}` mixes looking ({}) with changing ({})",
+            prose::list_names(&looks),
+            prose::list_names(&changes)
+        );
         let noun = tool.nouns.join("_");
         let noun = if noun.is_empty() { tool.name().to_owned() } else { noun };
         let names: Vec<String> = looks.iter().chain(&changes).map(|choice| one_name(choice, &noun)).collect();
-        let better = format!("one tool an action: {}", prose::listed(&names));
+        let better = format!("one tool an action: {}", prose::list_names(&names));
         reports.push(tool.report(&node.pointer, message, REASON, better));
     }
     reports
 }
 
 fn one_name(choice: &str, noun: &str) -> String {
-    if words::words(choice).len() > 1 { choice.to_owned() } else { format!("{choice}_{noun}") }
+    if name_words::split_name(choice).len() > 1 { choice.to_owned() } else { format!("{choice}_{noun}") }
 }
 
 fn name(tool: &ToolFacts<'_>) -> Option<LintReport> {
     let told = tool.told.as_ref()?;
-    let (verb, hint) = words::verb(&tool.words)?;
-    if tool.doc.hints.read_only == Some(true) && words::destroys(verb) && !told.is_declared() {
+    let (verb, hint) = name_words::verb(&tool.words)?;
+    if tool.doc.hints.read_only == Some(true) && name_words::destroys(verb) && !told.is_declared() {
         let message = format!("its annotations say readOnlyHint: true, and its name says `{verb}`");
         let better = format!(
             "`\"annotations\": {{\"readOnlyHint\": false, \"destructiveHint\": true}}`, \
@@ -66,7 +71,7 @@ fn name(tool: &ToolFacts<'_>) -> Option<LintReport> {
     }
     let at = tool.words.iter().position(|word| matches!(word.as_str(), "or" | "and"))?;
     let other = tool.words.get(at + 1)?;
-    let (_, other_hint) = words::verb(std::slice::from_ref(other))?;
+    let (_, other_hint) = name_words::verb(std::slice::from_ref(other))?;
     if hint == other_hint || at == 0 {
         return None;
     }

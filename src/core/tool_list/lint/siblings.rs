@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::tool_list::words;
+use crate::tool_list::name_words;
 
 /// Minimum share of common words of two descriptions whose tool names differ in one word.
 const ALIKE_MIN: f64 = 0.5;
@@ -47,7 +47,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
             continue;
         }
         let names: Vec<&str> = left_out.iter().map(|other| other.name()).collect();
-        let message = format!("does not name its sibling{} {}", plural(names.len()), prose::listed(&names));
+        let message = format!("does not name its sibling{} {}", plural(names.len()), prose::list_names(&names));
         let boundaries = left_out.iter().map(|other| {
             let does = prose::first_sentence(&other.doc.description);
             let does = if does.is_empty() { other.task() } else { does.to_owned() };
@@ -76,15 +76,15 @@ struct Sibling {
 
 impl Sibling {
     fn of(tool: &ToolFacts<'_>) -> Self {
-        let said = words::words(&tool.doc.description).into_iter().filter(|word| word.len() > 3);
-        let mut nouns = words::nouns(&tool.words);
+        let said = name_words::split_name(&tool.doc.description).into_iter().filter(|word| word.len() > 3);
+        let mut nouns = name_words::nouns(&tool.words);
         nouns.sort();
         Self {
             verb: KINDS.iter().position(|kind| kind.contains(&tool.verb())),
             nouns,
             words: tool.words.clone(),
-            singular: tool.words.iter().map(|word| words::singular(word)).collect(),
-            said: said.map(|word| words::singular(&word)).collect(),
+            singular: tool.words.iter().map(|word| name_words::singular(word)).collect(),
+            said: said.map(|word| name_words::singular(&word)).collect(),
             is_left_alone: tool.is_way_out() || tool.is_deprecated(),
         }
     }
@@ -96,7 +96,8 @@ impl Sibling {
         // `get_user` and `get_users` are distinguished by their number.
         let by_number = self.words != other.words && self.singular == other.singular;
         let same_kind = self.verb.is_some() && self.verb == other.verb && !by_number;
-        (same_kind && self.nouns == other.nouns) || (self.differs_in_a_word(other) && self.alike(other) >= ALIKE_MIN)
+        (same_kind && self.nouns == other.nouns)
+            || (self.differs_in_a_word(other) && self.similarity(other) >= ALIKE_MIN)
     }
 
     /// True for names of one length, three words or more, that differ in one word, which is not the verb.
@@ -106,17 +107,17 @@ impl Sibling {
         self.words.len() == other.words.len()
             && self.words.len() > 2
             && differing().count() == 1
-            && differing().all(|(mine, theirs)| !words::is_verb(mine) && !words::is_verb(theirs))
+            && differing().all(|(mine, theirs)| !name_words::is_verb(mine) && !name_words::is_verb(theirs))
             // Descriptions with their own distinguishing words state the boundary.
             && differing().any(|(mine, theirs)| !self.says(mine) || !other.says(theirs))
     }
 
     fn says(&self, word: &str) -> bool {
-        word.len() > 3 && self.said.contains(&words::singular(word))
+        word.len() > 3 && self.said.contains(&name_words::singular(word))
     }
 
     /// The share of the descriptions' words that both contain.
-    fn alike(&self, other: &Self) -> f64 {
+    fn similarity(&self, other: &Self) -> f64 {
         let shared = self.said.intersection(&other.said).count();
         let all = self.said.union(&other.said).count();
         if all == 0 { 0.0 } else { shared as f64 / all as f64 }

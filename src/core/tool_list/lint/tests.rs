@@ -6,7 +6,7 @@ const LIST: &str = "
 ";
 
 /// Reports as `severity lint tool`, in their order.
-fn told(levels: &SeverityOverrides) -> Vec<String> {
+fn list_reports(levels: &SeverityOverrides) -> Vec<String> {
     let brief = |(lint, text): (String, String)| {
         let mut words = text.split([' ', ':']);
         format!("{} {lint} {}", words.next().unwrap_or_default(), words.next().unwrap_or_default())
@@ -28,7 +28,7 @@ fn every_lint_has_its_id_its_manual_and_a_summary() {
 #[test]
 fn reports_come_by_tool_and_then_by_lint() {
     assert_eq!(
-        told(&SeverityOverrides::default()),
+        list_reports(&SeverityOverrides::default()),
         [
             "note destructive_confirmation delete_user",
             "error money_minor_units delete_user",
@@ -47,7 +47,7 @@ fn reports_come_by_tool_and_then_by_lint() {
 }
 
 #[test]
-fn what_most_of_a_list_has_is_told_once_unless_it_is_denied() {
+fn common_report_is_made_once_unless_denied() {
     let tools = (0..9).map(|n| format!("- {{name: show_page_{n}, description: Shows page {n}.}}\n"));
     let list = tools.collect::<String>();
     let of = |levels: &SeverityOverrides| -> Vec<String> {
@@ -63,7 +63,7 @@ fn what_most_of_a_list_has_is_told_once_unless_it_is_denied() {
 
 #[test]
 fn the_caller_allows_and_denies_and_guesses_stay_notes() {
-    let all = told(&SeverityOverrides::default());
+    let all = list_reports(&SeverityOverrides::default());
     let levels = SeverityOverrides {
         allowed: vec!["money_minor_units".to_owned()],
         denied: vec!["undo".to_owned()],
@@ -77,8 +77,8 @@ fn the_caller_allows_and_denies_and_guesses_stay_notes() {
     // The tool with the only errors comes first.
     let first = expected.iter().position(|line| line.ends_with(" pay")).expect("there");
     expected.rotate_left(first);
-    assert_eq!(told(&levels), expected);
-    let strict = told(&SeverityOverrides { deny_warnings: true, ..SeverityOverrides::default() });
+    assert_eq!(list_reports(&levels), expected);
+    let strict = list_reports(&SeverityOverrides { deny_warnings: true, ..SeverityOverrides::default() });
     let expected: Vec<String> = all.iter().map(|line| line.replace("warning", "error")).collect();
     assert_eq!(strict, expected);
     assert!(strict.iter().any(|line| line.starts_with("note")));

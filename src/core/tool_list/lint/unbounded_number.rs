@@ -11,7 +11,7 @@
 use serde_json::Value;
 
 use super::{LintReport, ListFacts};
-use crate::tool_list::{IdentityArgument, forms, is_only, types, words};
+use crate::tool_list::{IdentityArgument, forms, is_only, name_words, types};
 
 const REASON: &str = "a slip of a digit or a sign runs as it stands; a bound refuses it and names the field";
 
@@ -83,7 +83,7 @@ fn is_left_alone(field: &str) -> bool {
         "end",
         "number",
     ];
-    words::words(field).last().is_some_and(|word| ALONE.contains(&word.as_str()))
+    name_words::split_name(field).last().is_some_and(|word| ALONE.contains(&word.as_str()))
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ mod tests {
     use super::super::testing::{reports, silent};
 
     #[test]
-    fn what_is_missing_is_said_with_the_tools_own_names() {
+    fn missing_guidance_is_reported_with_the_tools_names() {
         reports(
             "use_when",
             "

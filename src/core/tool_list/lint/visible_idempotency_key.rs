@@ -8,7 +8,7 @@
 //! Known problems: names are all there is to go by; a key under another name is not seen.
 
 use super::{LintReport, ListFacts};
-use crate::tool_list::words;
+use crate::tool_list::name_words;
 
 const REASON: &str =
     "a model makes a new key for each try, so a retry runs twice, or copies an old one, so a new call is lost";
@@ -30,7 +30,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 }
 
 fn is_key(field: &str) -> bool {
-    let words = words::words(field).join(" ");
+    let words = name_words::split_name(field).join(" ");
     let known = ["client token", "client request token", "client request id", "request token"];
     words.contains("idempoten") || words.starts_with("dedup") || known.contains(&words.as_str())
 }

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::tool_list::words;
+use crate::tool_list::name_words;
 
 const REASON: &str = "after a timeout somebody has to know whether it may be sent again";
 
@@ -46,14 +46,14 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 fn better(tool: &ToolFacts<'_>) -> String {
     let verb = tool.verb();
     let line = |key: &str| format!("`{}: {{effect: write, {key}: true}}`", tool.name());
-    if words::harms(verb) {
+    if name_words::harms(verb) {
         return format!("{} in the policy's tool_schemas: the gate then sends it once", line("once"));
     }
-    if words::settles(verb) {
+    if name_words::settles(verb) {
         let of_server = "`\"idempotentHint\": true` in its annotations";
         return format!("{} in the policy, or {of_server}, if twice is as once", line("idempotent"));
     }
-    let noun = tool.thing().unwrap_or_else(|| "change".to_owned());
+    let noun = tool.subject().unwrap_or_else(|| "change".to_owned());
     format!("{} in the policy if a second {noun} would harm, else {}", line("once"), line("idempotent"))
 }
 

@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 
 use super::{LintReport, ListFacts, ToolFacts, prose};
-use crate::{domain::effect::EffectKind, tool_list::words};
+use crate::{domain::effect::EffectKind, tool_list::name_words};
 
 /// Verbs whose effect on a thing can be read.
 const LEAVES: &[&str] = &[
@@ -25,11 +25,11 @@ const REASON: &str = "after a timeout it may have happened, and nothing here can
 /// One report a tool.
 pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let readers: Vec<&ToolFacts<'_>> = facts.tools.iter().filter(|tool| tool.is_reader()).collect();
-    let seen: BTreeSet<String> = readers.iter().flat_map(|tool| touched(tool)).collect();
+    let seen: BTreeSet<String> = readers.iter().flat_map(|tool| touched_resources(tool)).collect();
     let mut reports = Vec::new();
     for tool in &facts.tools {
         let Some(told) = tool.as_write() else { continue };
-        let mine = touched(tool);
+        let mine = touched_resources(tool);
         if mine.is_empty() || mine.iter().any(|noun| seen.contains(noun)) {
             continue;
         }
@@ -54,14 +54,14 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 
 /// True when a reader's description or arguments mention one of these things.
 fn speaks(reader: &ToolFacts<'_>, things: &[String]) -> bool {
-    let said = words::words(&reader.doc.description)
+    let said = name_words::split_name(&reader.doc.description)
         .into_iter()
-        .chain(reader.properties().flat_map(|(_, name)| words::words(name)));
-    said.map(|word| words::singular(&word)).any(|word| things.contains(&word))
+        .chain(reader.properties().flat_map(|(_, name)| name_words::split_name(name)));
+    said.map(|word| name_words::singular(&word)).any(|word| things.contains(&word))
 }
 
 /// The resources by declaration and by name.
-fn touched(tool: &ToolFacts<'_>) -> Vec<String> {
+fn touched_resources(tool: &ToolFacts<'_>) -> Vec<String> {
     own_resource(tool).into_iter().chain(tool.nouns.iter().cloned()).collect()
 }
 

@@ -1,7 +1,7 @@
 use super::read;
 
 /// The tools of a list, one per line, or its problems.
-fn told(text: &str) -> String {
+fn describe_list(text: &str) -> String {
     match read("list.json", text) {
         Ok(list) => {
             let tools = list.tools.iter().map(|tool| {
@@ -39,7 +39,7 @@ c Anthropic line 5 "C." 0
 d Mcp line 6 "" 0 read_only
 e OpenAi line 7 "" 0
 built in web_search_20250305"#;
-    assert_eq!(told(list), expected);
+    assert_eq!(describe_list(list), expected);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_list_may_be_wrapped() {
         format!("{{\"functions\":[{tool}]}}"),
         format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{{\"tools\":[{tool}]}}}}"),
     ] {
-        assert_eq!(told(&text), "a Mcp line 1 \"\" 0", "{text}");
+        assert_eq!(describe_list(&text), "a Mcp line 1 \"\" 0", "{text}");
     }
 }
 
@@ -83,29 +83,29 @@ tools[7] has the key "name" twice in one object (byte 46)
 tools[8].name is empty
 tools[10].description must be a string
 tools[11].name is "j", as tools[9] is: names must be distinct"#;
-    assert_eq!(told(list), expected);
+    assert_eq!(describe_list(list), expected);
 }
 
 #[test]
-fn what_is_no_list_is_said_in_a_line() {
-    assert_eq!(told("{}"), "the list is neither an array of tools nor an object with `tools`");
-    assert_eq!(told("{\"tools\": 3}"), "tools must be an array of tools");
-    assert!(told("[{\"name\": ]").starts_with("the list is no JSON: expected value at line 1"));
+fn invalid_list_is_reported_in_one_line() {
+    assert_eq!(describe_list("{}"), "the list is neither an array of tools nor an object with `tools`");
+    assert_eq!(describe_list("{\"tools\": 3}"), "tools must be an array of tools");
+    assert!(describe_list("[{\"name\": ]").starts_with("the list is no JSON: expected value at line 1"));
 }
 
 #[test]
 fn hostile_sizes_are_refused() {
     let description = "x".repeat(super::DESCRIPTION_BYTES_MAX + 1);
     let tool = |rest: &str| format!("[{{\"name\":\"a\",{rest},\"input_schema\":{{}}}}]");
-    let said = told(&tool(&format!("\"description\":{description:?}")));
+    let said = describe_list(&tool(&format!("\"description\":{description:?}")));
     assert_eq!(said, "tools[0].description is 32769 bytes long; at most 32768 are allowed");
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
-    assert!(told(&tool(&format!("\"examples\":{deep}"))).contains("nested deeper"), "{deep}");
+    assert!(describe_list(&tool(&format!("\"examples\":{deep}"))).contains("nested deeper"), "{deep}");
     let many = vec![r#"{"name":"a","input_schema":{}}"#; super::TOOLS_MAX + 1].join(",");
-    assert_eq!(told(&format!("[{many}]")), "tools are 1001; at most 1000 can be read at once");
+    assert_eq!(describe_list(&format!("[{many}]")), "tools are 1001; at most 1000 can be read at once");
     let twice = vec![r#"{"name":"a","input_schema":{}}"#; super::TOOLS_MAX].join(",");
-    assert_eq!(told(&format!("[{twice}]")).lines().count(), super::PROBLEMS_MAX);
-    assert!(told(&" ".repeat(super::LIST_BYTES_MAX + 1)).contains("at most 4194304 can be read"));
+    assert_eq!(describe_list(&format!("[{twice}]")).lines().count(), super::PROBLEMS_MAX);
+    assert!(describe_list(&" ".repeat(super::LIST_BYTES_MAX + 1)).contains("at most 4194304 can be read"));
 }
 
 #[test]

@@ -15,11 +15,11 @@ use url::form_urlencoded::byte_serialize;
 
 use super::{
     approvals::{self, RiskBadge, risk, state},
-    before::{Before, before},
-    edit::{Chosen, editable, hidden},
+    edit::{EditForm, editable, why_not_editable},
+    history::{EarlierCalls, before},
 };
 use crate::console::{
-    Console, arguments, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor, words,
+    Console, arguments, fault::PageError, filters, form::FormPost, frame::Frame, labels, visitor::Visitor,
 };
 use callgate_proto::v1::{
     Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
@@ -32,7 +32,7 @@ pub(super) fn router() -> Router<Console> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Place {
+struct ApprovalPageQuery {
     part: String,
     /// State of the request when the page was rendered that asks for a part of itself.
     seen: String,
@@ -53,8 +53,8 @@ struct Page {
     /// Size of the arguments, in bytes.
     bytes: u64,
     /// Findings of the rules, those with ASK first.
-    findings: Vec<Said>,
-    before: Before,
+    findings: Vec<FindingRow>,
+    before: EarlierCalls,
     /// Reason why the user cannot answer it.
     cannot: Option<String>,
     /// The resource that an approval may cover, where it has a name.
@@ -62,15 +62,15 @@ struct Page {
     fault: Option<String>,
     form: Answer,
     /// The edited arguments that were approved, or have a first approval.
-    chosen: Option<Chosen>,
+    chosen: Option<EditForm>,
     /// The edited arguments to be confirmed.
-    confirm: Option<Chosen>,
+    confirm: Option<EditForm>,
     /// Reason why its arguments cannot be edited here.
     hidden: Option<String>,
 }
 
 /// Finding of a rule.
-struct Said {
+struct FindingRow {
     rule: String,
     asks: bool,
     enforced: bool,
@@ -109,7 +109,11 @@ async fn question(visitor: &Visitor, id: String) -> Result<Approval, PageError> 
     Ok(found.approval.unwrap_or_default())
 }
 
-async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, PageError> {
+async fn show(
+    visitor: Visitor,
+    Path(id): Path<String>,
+    Query(place): Query<ApprovalPageQuery>,
+) -> Result<Response, PageError> {
     let question = question(&visitor, id).await?;
     match place.part.as_str() {
         "edited" => {
@@ -121,7 +125,7 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
             Ok((StatusCode::OK, [(HX_REFRESH, HeaderValue::from_static("true"))]).into_response())
         }
         "standing" => {
-            let page = Page::new(&visitor, question, Before::default());
+            let page = Page::new(&visitor, question, EarlierCalls::default());
             Ok(Html(page.as_standing().render()?).into_response())
         }
         _ => {
@@ -134,7 +138,7 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
 /// Answers, and redirects to the request in its new state. A refused answer shows its error there too.
 async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Answer>) -> Result<Response, PageError> {
     if form.what == "look" {
-        return look(&id, &visitor, form).await;
+        return preview_edit(&id, &visitor, form).await;
     }
     let answered = match resolution(&id, &form) {
         Ok(asked) => {
@@ -152,14 +156,14 @@ async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Ans
 }
 
 /// Shows the changes by edited arguments, before their approval. Their faults stand beside the typed text.
-async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, PageError> {
+async fn preview_edit(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, PageError> {
     let asked = ResolveApprovalRequest { validate_only: true, ..resolution(id, &form)? };
     let told = ApprovalServiceClient::new(visitor.calls.clone()).resolve_approval(asked).await;
     let (code, confirm, fault) = match told.map_err(PageError::from) {
         Ok(told) => {
             let told = told.into_inner().approval.unwrap_or_default();
             let same = "The arguments are unchanged: approve the call as it is.".to_owned();
-            match Chosen::of(&told) {
+            match EditForm::of(&told) {
                 Some(chosen) => (StatusCode::OK, Some(chosen), None),
                 None => (StatusCode::BAD_REQUEST, None, Some(same)),
             }
@@ -221,7 +225,7 @@ fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, PageErr
 }
 
 impl Page {
-    fn new(visitor: &Visitor, question: Approval, before: Before) -> Self {
+    fn new(visitor: &Visitor, question: Approval, before: EarlierCalls) -> Self {
         let (arguments, is_whole) = arguments::tree(&question.arguments_json);
         let is_pending = question.state() == ApprovalState::Pending;
         let on = &question.effect_resource;
@@ -235,14 +239,14 @@ impl Page {
             arguments,
             is_whole,
             bytes: question.arguments_json.len() as u64,
-            findings: said(&question),
+            findings: list_findings(&question),
             before,
             cannot: is_pending.then(|| cannot(visitor, &question)).flatten(),
             thing: is_named.then(|| on.clone()),
             fault: None,
-            chosen: Chosen::of(&question),
+            chosen: EditForm::of(&question),
             confirm: None,
-            hidden: hidden(&question),
+            hidden: why_not_editable(&question),
             form: Answer { edited: editable(&question.arguments_json), ..Answer::default() },
             question,
         }
@@ -265,7 +269,7 @@ impl Page {
         let at = call.judge_time.as_ref()?;
         let is_after = (at.seconds, at.nanos) > (answered.seconds, answered.nanos);
         let is_refused = self.question.state() == ApprovalState::Approved && call.attempt == 0 && is_after;
-        is_refused.then(|| format!("{} {}", words::decision(call.decision()).text, call.reason))
+        is_refused.then(|| format!("{} {}", labels::decision(call.decision()).text, call.reason))
     }
 
     fn is_for_more(&self) -> bool {
@@ -306,15 +310,15 @@ fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
 }
 
 /// Findings of the rules, in the words for people, those with ASK first.
-fn said(question: &Approval) -> Vec<Said> {
-    let one = |(finding, message): (&Finding, &String)| Said {
+fn list_findings(question: &Approval) -> Vec<FindingRow> {
+    let one = |(finding, message): (&Finding, &String)| FindingRow {
         rule: finding.rule.clone(),
         asks: finding.decision() == Decision::Ask,
         enforced: finding.enforced,
         message: message.clone(),
-        decision: words::decision(finding.decision()).text,
+        decision: labels::decision(finding.decision()).text,
     };
-    let mut said: Vec<Said> = question.findings.iter().zip(&question.reasons).map(one).collect();
+    let mut said: Vec<FindingRow> = question.findings.iter().zip(&question.reasons).map(one).collect();
     said.sort_by_key(|one| !one.asks);
     said
 }

@@ -84,7 +84,7 @@ struct Page {
     frame: Frame,
     place: ListQuery,
     states: [(&'static str, ApprovalState, &'static str); 7],
-    rows: Vec<Row>,
+    rows: Vec<ApprovalRow>,
     is_open: bool,
     total: u64,
     next: String,
@@ -101,7 +101,7 @@ impl Page {
 }
 
 /// A request in the list.
-struct Row {
+struct ApprovalRow {
     question: Approval,
     risk: Option<RiskBadge>,
     line: String,
@@ -138,9 +138,9 @@ pub(super) fn state(question: &Approval) -> &'static str {
     }
 }
 
-impl Row {
+impl ApprovalRow {
     fn new(question: Approval) -> Self {
-        let (line, left_out) = arguments::line(&question.arguments_json, LINE);
+        let (line, left_out) = arguments::first_line(&question.arguments_json, LINE);
         let until = filters::machine_time(question.expire_time.as_ref());
         Self { risk: risk(&question), line, left_out, until, state: state(&question), question }
     }
@@ -167,7 +167,7 @@ async fn list(visitor: Visitor, Query(place): Query<ListQuery>) -> Result<Respon
     let page = Page {
         frame: Frame::new(&visitor, PATH, "Approvals"),
         states: STATES,
-        rows: found.approvals.into_iter().map(Row::new).collect(),
+        rows: found.approvals.into_iter().map(ApprovalRow::new).collect(),
         is_open,
         total: found.total_size.into(),
         next: found.next_page_token,
@@ -184,6 +184,6 @@ async fn list(visitor: Visitor, Query(place): Query<ListQuery>) -> Result<Respon
 fn count(open: u64) -> String {
     match open {
         0 => String::new(),
-        open => format!("{}<span class=\"hidden\"> open</span>", filters::grouped(open)),
+        open => format!("{}<span class=\"hidden\"> open</span>", filters::group_thousands(open)),
     }
 }

@@ -28,12 +28,12 @@ struct Page {
 }
 
 #[derive(Deserialize)]
-struct Place {
+struct AuditQuery {
     #[serde(default)]
     after: String,
 }
 
-async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, PageError> {
+async fn list(visitor: Visitor, Query(place): Query<AuditQuery>) -> Result<Html<String>, PageError> {
     page(&visitor, place.after, None).await
 }
 

@@ -21,8 +21,8 @@ use crate::{
         form::FormPost,
         frame::Frame,
         jobs::{BacktestJob, JobStatus},
+        labels,
         visitor::Visitor,
-        words,
     },
     grpc::time::timestamp,
 };
@@ -49,7 +49,7 @@ pub(super) fn router() -> Router<Console> {
 /// The form of a new backtest.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wish {
+struct BacktestForm {
     text: String,
     hash: String,
     days: String,
@@ -80,7 +80,7 @@ impl Page {
 }
 
 /// The kind of change, in words.
-const fn kind(kind: BacktestChangeKind) -> words::StyledWord {
+const fn style_change(kind: BacktestChangeKind) -> labels::StyledWord {
     let (class, text) = match kind {
         BacktestChangeKind::Unspecified => ("muted", "other"),
         BacktestChangeKind::NewlyRefused => ("bad", "newly refused"),
@@ -89,7 +89,7 @@ const fn kind(kind: BacktestChangeKind) -> words::StyledWord {
         BacktestChangeKind::NewlyAllowed => ("good", "newly allowed"),
         BacktestChangeKind::OtherwiseRefused => ("muted", "not allowed, by another decision"),
     };
-    words::StyledWord { class, text }
+    labels::StyledWord { class, text }
 }
 
 /// Calls that become so, and those of them that had brought something.
@@ -99,26 +99,28 @@ fn count(result: &BacktestResult, of: BacktestChangeKind) -> (u64, u64) {
 }
 
 /// The calls that are not newly refused.
-fn others(result: &BacktestResult) -> Vec<(words::StyledWord, u64)> {
+fn count_others(result: &BacktestResult) -> Vec<(labels::StyledWord, u64)> {
     use BacktestChangeKind::{NewlyAllowed, NewlyAsked, NewlyDelayed, OtherwiseRefused};
     let all = [NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused];
-    all.into_iter().map(|of| (kind(of), count(result, of).0)).filter(|(_, calls)| *calls > 0).collect()
+    all.into_iter().map(|of| (style_change(of), count(result, of).0)).filter(|(_, calls)| *calls > 0).collect()
 }
 
 async fn begin(
     State(console): State<Console>,
-    FormPost { visitor, form }: FormPost<Wish>,
+    FormPost { visitor, form }: FormPost<BacktestForm>,
 ) -> Result<Response, PageError> {
     let request = request(&form, visitor.now)?;
     match console.jobs.begin(&visitor, request, timestamp(visitor.now)).await {
         Ok(id) => Ok(Redirect::to(&format!("/policy/backtests/{id}")).into_response()),
         Err(fault) if fault.is_unauthenticated() => Err(fault),
         // Shown beside the submitted text.
-        Err(fault) => policy::refused(&console, &visitor, &form.text.replace("\r\n", "\n"), &form.hash, fault).await,
+        Err(fault) => {
+            policy::render_refusal(&console, &visitor, &form.text.replace("\r\n", "\n"), &form.hash, fault).await
+        }
     }
 }
 
-fn request(form: &Wish, now: Timestamp) -> Result<BacktestPolicyRequest, PageError> {
+fn request(form: &BacktestForm, now: Timestamp) -> Result<BacktestPolicyRequest, PageError> {
     let days = form.days.parse().ok().filter(|days| (1..=365).contains(days));
     let days: i64 = days.ok_or_else(|| PageError::field("days: must be 1 to 365"))?;
     let max_calls = form.calls.parse().map_err(|_| PageError::field("calls: must be a whole number"))?;
@@ -137,7 +139,7 @@ fn request(form: &Wish, now: Timestamp) -> Result<BacktestPolicyRequest, PageErr
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Place {
+struct BacktestPageQuery {
     part: String,
 }
 
@@ -145,7 +147,7 @@ async fn show(
     State(console): State<Console>,
     visitor: Visitor,
     Path(id): Path<String>,
-    Query(place): Query<Place>,
+    Query(place): Query<BacktestPageQuery>,
 ) -> Result<Response, PageError> {
     let page = Page::new(&visitor, console.jobs.find(&visitor, &id)?);
     match place.part.as_str() {
@@ -157,12 +159,12 @@ async fn show(
 }
 
 #[derive(Deserialize)]
-struct Nothing {}
+struct EmptyForm {}
 
 async fn cancel(
     State(console): State<Console>,
     Path(id): Path<String>,
-    FormPost { visitor, form: Nothing {} }: FormPost<Nothing>,
+    FormPost { visitor, form: EmptyForm {} }: FormPost<EmptyForm>,
 ) -> Result<Redirect, PageError> {
     console.jobs.cancel(&visitor, &id)?;
     Ok(Redirect::to(&format!("/policy/backtests/{id}")))

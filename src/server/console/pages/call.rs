@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{
     session,
-    sessions::{PATH, done},
+    sessions::{PATH, describe_action},
     timeline::{Note, Step, notes, path},
 };
 use crate::console::{
@@ -21,8 +21,8 @@ use crate::console::{
     filters,
     form::FormPost,
     frame::Frame,
+    labels::{self, StyledWord},
     visitor::Visitor,
-    words::{self, StyledWord},
 };
 use callgate_proto::v1::{
     CallAnswer, CallReport, ExplainCallRequest, ExplainCallResponse, GetCallRequest, GetCallResponse, Judgement,
@@ -46,8 +46,8 @@ struct Page {
     session_path: String,
     step: Step,
     call: GetCallResponse,
-    judgements: Vec<Judged>,
-    reports: Vec<Reported>,
+    judgements: Vec<JudgmentRow>,
+    reports: Vec<ReportRow>,
     followed_by: Vec<(String, String)>,
     rows: Vec<String>,
     /// Rule by rule, where that was asked for.
@@ -55,7 +55,7 @@ struct Page {
     may_settle: bool,
     done: &'static str,
     fault: Option<String>,
-    form: Settling,
+    form: SettlementForm,
 }
 
 /// The part with the explanation of each rule, loaded on demand.
@@ -66,7 +66,7 @@ struct Rules {
     explained: Option<ExplainCallResponse>,
 }
 
-struct Judged {
+struct JudgmentRow {
     judgement: Judgement,
     decision: StyledWord,
     /// The policy's decision in shadow mode, where it differs.
@@ -74,7 +74,7 @@ struct Judged {
     notes: Vec<Note>,
 }
 
-struct Reported {
+struct ReportRow {
     report: CallReport,
     outcome: Option<StyledWord>,
     failure: String,
@@ -83,18 +83,18 @@ struct Reported {
     advice: String,
 }
 
-impl Reported {
+impl ReportRow {
     fn new(report: CallReport) -> Self {
         let advice = report.advice.as_ref().map(|advice| {
             let chance = (advice.p_success * 100.0).round();
             let (low, high) = ((advice.p_low * 100.0).round(), (advice.p_high * 100.0).round());
-            let what = words::repeat(advice.repeat()).describe(&words::span(advice.retry_after.as_ref()));
+            let what = labels::repeat(advice.repeat()).describe(&labels::span(advice.retry_after.as_ref()));
             format!("{what}: success probability of a retry {chance} % ({low} to {high} %)")
         });
         Self {
-            outcome: words::status(report.status()),
-            failure: words::failure(report.failure()),
-            took: words::span(report.duration.as_ref()),
+            outcome: labels::status(report.status()),
+            failure: labels::failure(report.failure()),
+            took: labels::span(report.duration.as_ref()),
             advice: advice.unwrap_or_default(),
             report,
         }
@@ -130,13 +130,13 @@ pub(super) fn pretty(text: &str) -> String {
     // Numbers keep their digits, exactly as they are stored.
     let value = serde_json::from_str::<Box<serde_json::value::RawValue>>(text);
     match value {
-        Ok(_) => indented(text),
+        Ok(_) => indent_json(text),
         Err(_) => text.to_owned(),
     }
 }
 
 /// Sound JSON with white space between its tokens, and nothing else changed.
-fn indented(json: &str) -> String {
+fn indent_json(json: &str) -> String {
     let (mut out, mut depth, mut in_string, mut is_escaped) =
         (String::with_capacity(json.len() * 2), 0_usize, false, false);
     let line = |out: &mut String, depth: usize| {
@@ -186,7 +186,7 @@ fn indented(json: &str) -> String {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Place {
+struct CallPageQuery {
     done: String,
     explain: String,
     part: String,
@@ -195,20 +195,20 @@ struct Place {
 async fn show(
     visitor: Visitor,
     Path((session, call_id)): Path<(String, String)>,
-    Query(place): Query<Place>,
+    Query(place): Query<CallPageQuery>,
 ) -> Result<Response, PageError> {
     let explained = match place.explain.is_empty() {
         true => None,
-        false => Some(explained(&visitor, &session, &call_id).await?),
+        false => Some(fetch_explanation(&visitor, &session, &call_id).await?),
     };
     if place.part == "rules" {
         let path = path(&session, &call_id);
         return Ok(Html(Rules { path, explained }.render()?).into_response());
     }
-    page(&visitor, (session, call_id), (done(&place.done), explained), None, Settling::default()).await
+    page(&visitor, (session, call_id), (describe_action(&place.done), explained), None, SettlementForm::default()).await
 }
 
-async fn explained(visitor: &Visitor, session: &str, call: &str) -> Result<ExplainCallResponse, PageError> {
+async fn fetch_explanation(visitor: &Visitor, session: &str, call: &str) -> Result<ExplainCallResponse, PageError> {
     let asked = ExplainCallRequest { session_id: session.to_owned(), call_id: call.to_owned() };
     Ok(SessionServiceClient::new(visitor.calls.clone()).explain_call(asked).await?.into_inner())
 }
@@ -218,17 +218,17 @@ async fn page(
     (session_id, call_id): (String, String),
     (done, explained): (&'static str, Option<ExplainCallResponse>),
     fault: Option<PageError>,
-    form: Settling,
+    form: SettlementForm,
 ) -> Result<Response, PageError> {
     let include_rows = visitor.is_one_of(&[Role::Operator, Role::Analyst]);
     let asked = GetCallRequest { session_id: session_id.clone(), call_id: call_id.clone(), include_rows };
     let mut sessions = SessionServiceClient::new(visitor.calls.clone()).max_decoding_message_size(MESSAGE_MAX);
     let mut call = sessions.get_call(asked).await?.into_inner();
     let step = Step::new(call.call.take().unwrap_or_default());
-    let judged = |judgement: Judgement| Judged {
-        decision: words::decision(judgement.decision()),
+    let judged = |judgement: Judgement| JudgmentRow {
+        decision: labels::decision(judgement.decision()),
         would: (judgement.policy_decision() != judgement.decision())
-            .then(|| words::decision(judgement.policy_decision())),
+            .then(|| labels::decision(judgement.policy_decision())),
         notes: notes(&judgement.findings, judgement.decision(), &judgement.rule, &judgement.reason),
         judgement,
     };
@@ -238,7 +238,7 @@ async fn page(
         path: path(&session_id, &call_id),
         session_path: session::path(&session_id),
         judgements: std::mem::take(&mut call.judgements).into_iter().map(judged).collect(),
-        reports: std::mem::take(&mut call.reports).into_iter().map(Reported::new).collect(),
+        reports: std::mem::take(&mut call.reports).into_iter().map(ReportRow::new).collect(),
         followed_by: call.followed_by_call_ids.iter().map(follower).collect(),
         rows: std::mem::take(&mut call.rows).iter().map(|row| pretty(row)).collect(),
         may_settle: step.call.status() == OutcomeStatus::Unknown && visitor.is_one_of(&[Role::Operator]),
@@ -255,7 +255,7 @@ async fn page(
 /// The form of an outcome.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Settling {
+struct SettlementForm {
     came: String,
     with: String,
     reason: String,
@@ -263,15 +263,19 @@ struct Settling {
 
 async fn settle(
     Path((session_id, call_id)): Path<(String, String)>,
-    FormPost { visitor, form }: FormPost<Settling>,
+    FormPost { visitor, form }: FormPost<SettlementForm>,
 ) -> Result<Response, PageError> {
-    match settled(&visitor, (&session_id, &call_id), &form).await {
+    match settle_outcome(&visitor, (&session_id, &call_id), &form).await {
         Ok(()) => Ok(Redirect::to(&format!("{}?done=settled", path(&session_id, &call_id))).into_response()),
         Err(fault) => page(&visitor, (session_id, call_id), ("", None), Some(fault), form).await,
     }
 }
 
-async fn settled(visitor: &Visitor, (session, call): (&str, &str), form: &Settling) -> Result<(), PageError> {
+async fn settle_outcome(
+    visitor: &Visitor,
+    (session, call): (&str, &str),
+    form: &SettlementForm,
+) -> Result<(), PageError> {
     let with = form.with.trim();
     let (status, result, error) = match form.came.as_str() {
         "happened" => (OutcomeStatus::Success, (!with.is_empty()).then(|| with.to_owned()), String::new()),

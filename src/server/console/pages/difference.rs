@@ -9,7 +9,7 @@ use tokio::try_join;
 
 use super::policy;
 use crate::console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor};
-use callgate_core::policy::differences::{changed, keys};
+use callgate_core::policy::differences::{diff_keys, keys};
 use callgate_proto::v1::{
     GetPolicyRequest, ListPoliciesRequest, PolicyRevision, policy_service_client::PolicyServiceClient,
 };
@@ -38,7 +38,7 @@ pub(super) fn difference(before: &str, after: &str) -> Vec<ChangedKey> {
         before: text(before),
         after: text(after),
     };
-    changed(&before, &after).into_iter().map(change).collect()
+    diff_keys(&before, &after).into_iter().map(change).collect()
 }
 
 /// The versions between which one chooses.
@@ -66,7 +66,7 @@ impl Page {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wanted {
+struct DifferenceQuery {
     from: Option<String>,
     to: Option<String>,
 }
@@ -91,7 +91,7 @@ pub(super) async fn versions(visitor: &Visitor) -> Result<Vec<PolicyRevision>, P
     Ok(revisions)
 }
 
-async fn show(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, PageError> {
+async fn show(visitor: Visitor, Query(wanted): Query<DifferenceQuery>) -> Result<Html<String>, PageError> {
     let revisions = versions(&visitor).await?;
     let nth = |n: usize| revisions.get(n).map(|one| one.hash.clone()).unwrap_or_default();
     let (from, to) = (wanted.from.unwrap_or_else(|| nth(1)), wanted.to.unwrap_or_else(|| nth(0)));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::call::pretty;
-use crate::console::arguments::{self, Other, SHOWN_BYTES};
+use crate::console::arguments::{self, ArgumentChange, SHOWN_BYTES};
 use callgate_core::domain::{
     json::{self, Json},
     redaction,
@@ -15,16 +15,16 @@ use callgate_proto::v1::{Approval, ApprovalState};
 const NAMED_MAX: usize = 20;
 
 /// Edited arguments, compared with the call's own.
-pub(super) struct Chosen {
+pub(super) struct EditForm {
     pub(super) json: String,
     pub(super) digest: String,
     /// Changed arguments, and the count of equal ones; none where they cannot be compared.
-    pub(super) other: Option<(Vec<Other>, usize)>,
+    pub(super) other: Option<(Vec<ArgumentChange>, usize)>,
     /// All of them.
     pub(super) tree: String,
 }
 
-impl Chosen {
+impl EditForm {
     /// The edited arguments of a request; none where it has none.
     pub(super) fn of(question: &Approval) -> Option<Self> {
         (!question.edited_args_digest.is_empty()).then(|| Self {
@@ -37,7 +37,7 @@ impl Chosen {
 }
 
 /// Reason why the arguments of a request cannot be edited in a page.
-pub(super) fn hidden(question: &Approval) -> Option<String> {
+pub(super) fn why_not_editable(question: &Approval) -> Option<String> {
     if question.state() != ApprovalState::Pending {
         return None;
     }
@@ -79,23 +79,23 @@ pub(super) fn editable(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn asked(arguments: &str) -> Approval {
+    fn approval_of(arguments: &str) -> Approval {
         let state = ApprovalState::Pending.into();
         Approval { arguments_json: arguments.to_owned(), state, ..Approval::default() }
     }
 
     #[test]
-    fn what_cannot_be_shown_cannot_be_edited() {
-        assert_eq!(hidden(&asked(r#"{"to":"anna","sha256":"x"}"#)), None);
+    fn hidden_arguments_cannot_be_edited() {
+        assert_eq!(why_not_editable(&approval_of(r#"{"to":"anna","sha256":"x"}"#)), None);
         let hash = format!(r#"{{"sha256":"{}"}}"#, "0".repeat(64));
         let secret = format!(r#"{{"to":"anna","login":{{"password":"{}"}}}}"#, redaction::REDACTED);
         for (arguments, why) in [(hash, "the arguments"), (secret, "login.password"), ("x".repeat(20_001), "FILE")] {
-            assert!(hidden(&asked(&arguments)).is_some_and(|told| told.contains(why)), "{why}");
+            assert!(why_not_editable(&approval_of(&arguments)).is_some_and(|told| told.contains(why)), "{why}");
         }
     }
 
     #[test]
-    fn what_is_not_seen_is_edited_as_its_escape() {
+    fn invisible_character_is_edited_as_its_escape() {
         let text = "{\"a\":\"x\u{202e}y\u{e0041}\",\"n\":1.50}";
         let edited = editable(text);
         assert_eq!(edited, "{\n  \"a\": \"x\\u202ey\\udb40\\udc41\",\n  \"n\": 1.50\n}");

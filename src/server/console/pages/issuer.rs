@@ -17,13 +17,13 @@ use url::{Url, form_urlencoded};
 use crate::{
     auth::{
         file::CALLBACK,
-        jwt::{Issuer, SignIn, claimed},
+        jwt::{Issuer, SignIn, read_claim},
     },
     console::{
         Console,
         fault::PageError,
-        session::{self, Begun, SIGN_IN, Secret, SignInCredential, same},
-        visitor::{BrowserCredential, Known, is_here},
+        session::{self, PendingSignIn, SIGN_IN, Secret, SignInCredential, is_equal_constant_time},
+        visitor::{BrowserCredential, ResolvedIdentity, is_here},
     },
 };
 use callgate_core::domain::time::Timestamp;
@@ -33,11 +33,11 @@ use callgate_net::outgoing::{self, HttpRequest};
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 pub(super) fn router() -> Router<Console> {
-    Router::new().route("/sign-in/with/{issuer}", get(leave)).route(CALLBACK, get(back))
+    Router::new().route("/sign-in/with/{issuer}", get(leave)).route(CALLBACK, get(finish_sign_in))
 }
 
 /// Those by which people sign in, with their places.
-pub(super) fn all(console: &Console) -> Vec<(usize, String)> {
+pub(super) fn list_issuers(console: &Console) -> Vec<(usize, String)> {
     let issuers = console.identities.issuers().into_iter().enumerate();
     issuers.filter_map(|(at, issuer)| Some((at, issuer.sign_in?.label))).collect()
 }
@@ -50,7 +50,7 @@ struct Endpoints {
     token_endpoint: String,
 }
 
-fn away(issuer: &Issuer, why: &dyn std::fmt::Display) -> PageError {
+fn unavailable_error(issuer: &Issuer, why: &dyn std::fmt::Display) -> PageError {
     tracing::warn!(issuer = issuer.issuer, "sign-in by this issuer failed: {why}");
     let message = "the issuer is unavailable; the server's log has the reason. Sign in with a token";
     PageError::new(StatusCode::BAD_GATEWAY, message)
@@ -59,17 +59,20 @@ fn away(issuer: &Issuer, why: &dyn std::fmt::Display) -> PageError {
 async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, PageError> {
     let url = format!("{}/.well-known/openid-configuration", issuer.issuer.trim_end_matches('/'));
     let answer = HttpRequest::get(&url).authority(way.ca.as_deref()).send(ANSWER_BYTES_MAX).await;
-    let answer = answer.map_err(|failed| away(issuer, &failed))?;
+    let answer = answer.map_err(|failed| unavailable_error(issuer, &failed))?;
     if !answer.status.is_success() {
-        return Err(away(issuer, &format!("{url}: it answered {}", answer.status)));
+        return Err(unavailable_error(issuer, &format!("{url}: it answered {}", answer.status)));
     }
-    let found: Endpoints = serde_json::from_str(&answer.body).map_err(|error| away(issuer, &error))?;
+    let found: Endpoints = serde_json::from_str(&answer.body).map_err(|error| unavailable_error(issuer, &error))?;
     if found.issuer != issuer.issuer {
-        return Err(away(issuer, &format!("what is there is of {}", found.issuer)));
+        return Err(unavailable_error(issuer, &format!("what is there is of {}", found.issuer)));
     }
     for endpoint in [&found.authorization_endpoint, &found.token_endpoint] {
         if !is_for(&url, endpoint) {
-            return Err(away(issuer, &format!("{endpoint} is no endpoint of its: it has to be https://, elsewhere")));
+            return Err(unavailable_error(
+                issuer,
+                &format!("{endpoint} is no endpoint of its: it has to be https://, elsewhere"),
+            ));
         }
     }
     Ok(found)
@@ -93,7 +96,7 @@ fn issuer(console: &Console, place: usize) -> Result<(Issuer, SignIn), PageError
 }
 
 #[derive(Deserialize)]
-struct Next {
+struct SignInStart {
     #[serde(default)]
     next: String,
 }
@@ -101,9 +104,9 @@ struct Next {
 /// Redirects to the issuer. The state to return with is derived from a secret that the browser keeps meanwhile.
 async fn leave(
     State(console): State<Console>,
-    Led(shown): Led,
+    ReturningBrowser(shown): ReturningBrowser,
     Path(place): Path<usize>,
-    Query(way): Query<Next>,
+    Query(way): Query<SignInStart>,
 ) -> Result<Response, PageError> {
     let (issuer, sign_in) = issuer(&console, place)?;
     may_sign_in(&console, &shown)?;
@@ -111,7 +114,7 @@ async fn leave(
     let secret = Secret::new(console.identities.store.console_key())?;
     let next = if is_here(&way.next) { way.next.as_str() } else { "/" };
     let now = console.identities.store.now();
-    let mut to = Url::parse(&found.authorization_endpoint).map_err(|error| away(&issuer, &error))?;
+    let mut to = Url::parse(&found.authorization_endpoint).map_err(|error| unavailable_error(&issuer, &error))?;
     to.query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("client_id", &issuer.audience)
@@ -145,7 +148,7 @@ fn challenge(secret: &Secret) -> String {
 
 /// Parameters of the issuer's redirect.
 #[derive(Deserialize)]
-struct Back {
+struct IssuerRedirect {
     #[serde(default)]
     code: String,
     #[serde(default)]
@@ -172,9 +175,9 @@ struct Page {
 }
 
 /// A browser during sign-in by an issuer.
-struct Led(BrowserCredential);
+struct ReturningBrowser(BrowserCredential);
 
-impl FromRequestParts<Console> for Led {
+impl FromRequestParts<Console> for ReturningBrowser {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, PageError> {
@@ -182,17 +185,17 @@ impl FromRequestParts<Console> for Led {
     }
 }
 
-async fn back(
+async fn finish_sign_in(
     State(console): State<Console>,
-    Led(shown): Led,
-    Query(back): Query<Back>,
+    ReturningBrowser(shown): ReturningBrowser,
+    Query(back): Query<IssuerRedirect>,
 ) -> Result<Response, PageError> {
     let again =
         || PageError::new(StatusCode::BAD_REQUEST, "sign-in begun in another browser, or too long ago; sign in again");
-    let Begun { secret, place, at, next } =
-        Secret::begun(&shown.headers, console.identities.store.console_key()).ok_or_else(again)?;
+    let PendingSignIn { secret, place, at, next } =
+        Secret::read_sign_in(&shown.headers, console.identities.store.console_key()).ok_or_else(again)?;
     let since = console.identities.store.now().as_millis().abs_diff(at.as_millis());
-    if !same(&state(&secret, at), &back.state) || u128::from(since) > SIGN_IN.as_millis() {
+    if !is_equal_constant_time(&state(&secret, at), &back.state) || u128::from(since) > SIGN_IN.as_millis() {
         return Err(again());
     }
     let (issuer, way) = issuer(&console, place)?;
@@ -205,13 +208,14 @@ async fn back(
         return Err(PageError::new(StatusCode::UNAUTHORIZED, message.trim()));
     }
     may_sign_in(&console, &shown)?;
-    let token = redeemed(&issuer, &way, &secret, &back.code).await?;
-    let is_ours = claimed(&token, "nonce").is_some_and(|nonce| same(&secret.text(b"nonce"), &nonce));
-    if !is_ours || claimed(&token, "iss").as_deref() != Some(&issuer.issuer) {
+    let token = redeem_code(&issuer, &way, &secret, &back.code).await?;
+    let is_ours =
+        read_claim(&token, "nonce").is_some_and(|nonce| is_equal_constant_time(&secret.text(b"nonce"), &nonce));
+    if !is_ours || read_claim(&token, "iss").as_deref() != Some(&issuer.issuer) {
         return Err(again());
     }
     let showed = SignInCredential::Bearer(token);
-    let known = Known::by(&shown.calls(&console, &showed)?).await?;
+    let known = ResolvedIdentity::by(&shown.calls(&console, &showed)?).await?;
     let session = session::begin(&console.identities, &showed, &known).await?;
     let mut headers = HeaderMap::new();
     for cookie in [Secret::cookie(Some(&session)), Secret::no_sign_in()].into_iter().flatten() {
@@ -222,7 +226,7 @@ async fn back(
 }
 
 /// The ID token for a code.
-async fn redeemed(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) -> Result<String, PageError> {
+async fn redeem_code(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) -> Result<String, PageError> {
     let found = endpoints(issuer, way).await?;
     let form = form_urlencoded::Serializer::new(String::new())
         .append_pair("grant_type", "authorization_code")
@@ -235,19 +239,23 @@ async fn redeemed(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) ->
     let mut ask = HttpRequest::post(&found.token_endpoint, kind, form).authority(way.ca.as_deref());
     if let Some(path) = &way.secret {
         let read = tokio::fs::read_to_string(path).await;
-        let given = read.map_err(|error| away(issuer, &format!("{}: {error}", path.display())))?;
+        let given = read.map_err(|error| unavailable_error(issuer, &format!("{}: {error}", path.display())))?;
         // RFC 6749, 2.3.1: each part in the form of a form.
         let part = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         let basic = BASE64.encode(format!("{}:{}", part(&issuer.audience), part(given.trim())));
-        let mut value = HeaderValue::from_str(&format!("Basic {basic}")).map_err(|error| away(issuer, &error))?;
+        let mut value =
+            HeaderValue::from_str(&format!("Basic {basic}")).map_err(|error| unavailable_error(issuer, &error))?;
         value.set_sensitive(true);
         ask = ask.header(header::AUTHORIZATION, value);
     }
-    let answer = ask.send(ANSWER_BYTES_MAX).await.map_err(|failed| away(issuer, &failed))?;
+    let answer = ask.send(ANSWER_BYTES_MAX).await.map_err(|failed| unavailable_error(issuer, &failed))?;
     if !answer.status.is_success() {
-        return Err(away(issuer, &format!("it gives no token for a code: {} {}", answer.status, answer.body)));
+        return Err(unavailable_error(
+            issuer,
+            &format!("it gives no token for a code: {} {}", answer.status, answer.body),
+        ));
     }
-    let tokens: Tokens = serde_json::from_str(&answer.body).map_err(|error| away(issuer, &error))?;
+    let tokens: Tokens = serde_json::from_str(&answer.body).map_err(|error| unavailable_error(issuer, &error))?;
     Ok(tokens.id_token)
 }
 

@@ -16,7 +16,7 @@ use tokio::try_join;
 
 use super::retries::{DAYS, History};
 use crate::{
-    console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor, words},
+    console::{Console, fault::PageError, filters, frame::Frame, labels, visitor::Visitor},
     grpc::ToWire,
 };
 use callgate_core::domain::failure;
@@ -29,19 +29,19 @@ use callgate_proto::v1::{
 pub(super) const PATH: &str = "/learning";
 
 pub(super) fn router() -> Router<Console> {
-    Router::new().route(PATH, get(list)).route("/learning/{tool}/{kind}", get(one))
+    Router::new().route(PATH, get(list)).route("/learning/{tool}/{kind}", get(render_profile))
 }
 
 /// A profile as a row of the list.
-struct Row {
+struct ProfileRow {
     profile: RetryProfile,
     kind: String,
     path: String,
 }
 
-impl Row {
+impl ProfileRow {
     fn new(profile: RetryProfile) -> Self {
-        let kind = words::failure(profile.failure());
+        let kind = labels::failure(profile.failure());
         let path =
             format!("{PATH}/{}/{}", super::session::encode_segment(&profile.tool), profile.failure().as_str_name());
         Self { path, kind, profile }
@@ -56,13 +56,13 @@ impl Row {
         best.map_or_else(String::new, |chance| {
             let (p, low, high) =
                 (filters::share(chance.p), filters::share(chance.p_low), filters::share(chance.p_high));
-            format!("{p} ({low} to {high}) after {}", words::span(chance.wait.as_ref()))
+            format!("{p} ({low} to {high}) after {}", labels::span(chance.wait.as_ref()))
         })
     }
 
     fn advice(&self) -> String {
         match self.profile.retryable {
-            true => format!("retry after {}", words::span(self.profile.retry_after.as_ref())),
+            true => format!("retry after {}", labels::span(self.profile.retry_after.as_ref())),
             false => "do not retry".to_owned(),
         }
     }
@@ -107,7 +107,7 @@ fn seconds(wait: Option<&Duration>) -> String {
 #[template(path = "learning.html")]
 struct List {
     frame: Frame,
-    rows: Vec<Row>,
+    rows: Vec<ProfileRow>,
     next: String,
     tool: String,
     kinds: Vec<(String, String)>,
@@ -119,14 +119,14 @@ struct List {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct Wanted {
+struct ProfilesQuery {
     tool: String,
     kind: String,
     after: String,
     days: Option<u32>,
 }
 
-impl Wanted {
+impl ProfilesQuery {
     fn days_or(&self, default: u32) -> u32 {
         self.days.filter(|days| *days > 0).unwrap_or(default)
     }
@@ -139,7 +139,7 @@ impl Wanted {
     }
 }
 
-async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, PageError> {
+async fn list(visitor: Visitor, Query(wanted): Query<ProfilesQuery>) -> Result<Html<String>, PageError> {
     let (tool, failure) = (wanted.tool.trim().to_owned(), wanted.failure()?);
     let history = History::read(&visitor, (&tool, failure), wanted.days_or(7));
     let asked = ListRetryProfilesRequest {
@@ -151,11 +151,11 @@ async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<Str
     let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
     let found = async { Ok(profiles.list_retry_profiles(asked).await?.into_inner()) };
     let (history, found) = try_join!(history, found)?;
-    let rows = found.profiles.into_iter().map(Row::new).collect();
+    let rows = found.profiles.into_iter().map(ProfileRow::new).collect();
     let frame = Frame::new(&visitor, PATH, "Retries");
     let kinds = failure::FailureKind::ALL
         .map(ToWire::to_wire)
-        .map(|kind| (kind.as_str_name().to_owned(), words::failure(kind)))
+        .map(|kind| (kind.as_str_name().to_owned(), labels::failure(kind)))
         .into();
     let page = List { frame, rows, next: found.next_page_token, tool, kinds, kind: wanted.kind, history };
     Ok(Html(page.render()?))
@@ -163,20 +163,20 @@ async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<Str
 
 #[derive(Template)]
 #[template(path = "learning_one.html")]
-struct One {
+struct ProfileQuery {
     frame: Frame,
-    row: Row,
-    attempts: Vec<Row>,
+    row: ProfileRow,
+    attempts: Vec<ProfileRow>,
     history: History,
 }
 
 /// Attempts with a row of their own on a page.
 const ATTEMPTS: u32 = 3;
 
-async fn one(
+async fn render_profile(
     visitor: Visitor,
     Path((tool, kind)): Path<(String, String)>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ProfilesQuery>,
 ) -> Result<Html<String>, PageError> {
     let failure = FailureKind::from_str_name(&kind)
         .ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "unknown kind of failure"))?;
@@ -187,7 +187,7 @@ async fn one(
             let (tool, failure) = (tool.clone(), failure.into());
             let request = GetRetryProfileRequest { tool, failure, attempt, tool_state: 0 };
             let found = profiles.get_retry_profile(request).await?.into_inner().profile;
-            attempts.push(Row::new(found.unwrap_or_default()));
+            attempts.push(ProfileRow::new(found.unwrap_or_default()));
         }
         Ok(attempts)
     };
@@ -195,5 +195,5 @@ async fn one(
     let (mut attempts, history) = try_join!(attempts, history)?;
     let row = attempts.remove(0);
     let title = format!("{tool}: {}", row.kind);
-    Ok(Html(One { frame: Frame::new(&visitor, PATH, title), row, attempts, history }.render()?))
+    Ok(Html(ProfileQuery { frame: Frame::new(&visitor, PATH, title), row, attempts, history }.render()?))
 }

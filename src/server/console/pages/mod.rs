@@ -4,10 +4,10 @@ mod approval;
 mod approvals;
 mod audit;
 mod backtest;
-mod before;
 mod call;
 mod difference;
 mod edit;
+mod history;
 mod issuer;
 mod learning;
 mod now;
@@ -21,7 +21,7 @@ mod sign_in;
 mod timeline;
 mod tokens;
 mod tools;
-mod troubles;
+mod unhealthy_tools;
 
 use axum::Router;
 

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use self::{cards::Card, charts::Hour};
-use super::{LINKS, session::encode_segment, troubles::TroubleRow};
+use super::{LINKS, session::encode_segment, unhealthy_tools::TroubleRow};
 use crate::{
     console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor},
     grpc::FromWire,
@@ -45,17 +45,17 @@ pub(super) fn router() -> Router<Console> {
 #[template(path = "now.html")]
 struct Page {
     frame: Frame,
-    now: Now,
+    now: OverviewFigures,
 }
 
 /// The part that is refreshed each second.
 #[derive(Template)]
 #[template(path = "now.html", block = "live")]
-struct Part {
-    now: Now,
+struct LivePart {
+    now: OverviewFigures,
 }
 
-struct Now {
+struct OverviewFigures {
     /// Reason why nothing is known, where nothing is.
     problem: Option<String>,
     /// Items that need attention, a sentence each.
@@ -67,7 +67,7 @@ struct Now {
     tools: Vec<TroubleRow>,
     budgets: Vec<Budget>,
     halts: Vec<Halt>,
-    saved: Option<Saved>,
+    saved: Option<SavingsRow>,
     plane: Vec<(&'static str, String)>,
 }
 
@@ -86,7 +86,7 @@ struct Halt {
     at: Option<Timestamp>,
 }
 
-struct Saved {
+struct SavingsRow {
     calls: u64,
     reused: u64,
     denied: u64,
@@ -100,18 +100,18 @@ struct Saved {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct OverviewQuery {
     #[serde(default)]
     part: String,
 }
 
-async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -> Result<Response, PageError> {
+async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<OverviewQuery>) -> Result<Response, PageError> {
     let is_part = asked.part == "live";
     let visitor = match visitor {
         Ok(visitor) => visitor,
         // The page is loaded already, and its user was known a second ago: it stays, shows the error, and polls again.
         Err(PageError::Told { code: StatusCode::SERVICE_UNAVAILABLE, message, .. }) if is_part => {
-            return Ok(Html(Part { now: Now::unknown(&message) }.render()?).into_response());
+            return Ok(Html(LivePart { now: OverviewFigures::unknown(&message) }.render()?).into_response());
         }
         Err(fault) => return Err(fault),
     };
@@ -124,18 +124,18 @@ async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -
     let frame = Frame::new(&visitor, PATH, "Overview");
     let fleet = FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await;
     let now = match fleet {
-        Ok(fleet) => Now::of(&frame, fleet.into_inner().fleet.unwrap_or_default()),
+        Ok(fleet) => OverviewFigures::of(&frame, fleet.into_inner().fleet.unwrap_or_default()),
         // An outage at night has to be visible on the page, which polls again.
         Err(status) if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted) => {
-            Now::unknown(status.message())
+            OverviewFigures::unknown(status.message())
         }
         Err(status) => return Err(status.into()),
     };
-    let html = if is_part { Part { now }.render()? } else { Page { frame, now }.render()? };
+    let html = if is_part { LivePart { now }.render()? } else { Page { frame, now }.render()? };
     Ok(Html(html).into_response())
 }
 
-impl Now {
+impl OverviewFigures {
     fn unknown(problem: &str) -> Self {
         Self {
             problem: Some(problem.to_owned()),
@@ -154,7 +154,7 @@ impl Now {
     fn of(frame: &Frame, fleet: Fleet) -> Self {
         let at = unix_ms(fleet.as_of_time.as_ref());
         let plane = fleet.server.clone().unwrap_or_default();
-        let cards = cards::all(frame, &fleet, &plane, at);
+        let cards = cards::list_cards(frame, &fleet, &plane, at);
         let needs = cards.iter().filter(|card| matches!(card.tone, "bad" | "ask")).map(Card::need).collect();
         let looks = cards.iter().filter(|card| card.tone == "warn").map(Card::need).collect();
         Self {
@@ -166,7 +166,7 @@ impl Now {
             tools: fleet.tools.iter().map(|tool| TroubleRow::new(frame, tool, at)).collect(),
             budgets: fleet.budgets.iter().map(|budget| Budget::new(frame, budget)).collect(),
             halts: fleet.halts.iter().map(Halt::new).collect(),
-            saved: fleet.saved.map(|saved| Saved::new(&saved, at)),
+            saved: fleet.saved.map(|saved| SavingsRow::new(&saved, at)),
             plane: pairs(&plane),
         }
     }
@@ -177,7 +177,7 @@ pub(super) fn link(frame: &Frame, path: &str, rest: &str) -> Option<String> {
     frame.links.iter().any(|link| link.path == path).then(|| format!("{path}{rest}"))
 }
 
-pub(super) fn encoded(text: &str) -> String {
+pub(super) fn encode_query(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 
@@ -195,7 +195,7 @@ pub(super) fn span(ms: i64) -> String {
 }
 
 pub(super) fn one_or_many(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", filters::grouped(count), if count == 1 { one } else { many })
+    format!("{} {}", filters::group_thousands(count), if count == 1 { one } else { many })
 }
 
 fn pairs(plane: &ServerHealth) -> Vec<(&'static str, String)> {
@@ -209,7 +209,7 @@ fn pairs(plane: &ServerHealth) -> Vec<(&'static str, String)> {
         ("Calls queued", plane.queued),
         ("Uncommitted changes", plane.uncommitted),
     ];
-    let load = load.into_iter().filter_map(|(name, count)| Some((name, filters::grouped(count?))));
+    let load = load.into_iter().filter_map(|(name, count)| Some((name, filters::group_thousands(count?))));
     let mode = if plane.enforced { "enforce" } else { "shadow" };
     let mut pairs = vec![("Policy", policy), ("Mode", mode.to_owned())];
     pairs.extend(load);
@@ -225,7 +225,7 @@ impl Budget {
         let (whose, link) = match budget.scope() {
             BudgetScope::Tenant => ("tenant, today (UTC)".to_owned(), None),
             BudgetScope::Agent => {
-                let path = link(frame, "/sessions", &format!("?agent={}", encoded(&budget.name)));
+                let path = link(frame, "/sessions", &format!("?agent={}", encode_query(&budget.name)));
                 (format!("agent {}, today (UTC)", budget.name), path)
             }
             _ => {
@@ -234,7 +234,9 @@ impl Budget {
             }
         };
         let used = match Dimension::from_wire(budget.dimension()) {
-            Ok(dimension) => format!("{} of {}", dimension.in_words(budget.used), dimension.in_words(budget.limit)),
+            Ok(dimension) => {
+                format!("{} of {}", dimension.describe_amount(budget.used), dimension.describe_amount(budget.limit))
+            }
             Err(_) => format!("{} of {}", budget.used, budget.limit),
         };
         let percent = budget.used.saturating_mul(100).checked_div(budget.limit).unwrap_or(100);
@@ -255,7 +257,7 @@ impl Halt {
     }
 }
 
-impl Saved {
+impl SavingsRow {
     fn new(saved: &Savings, at: i64) -> Self {
         let is_behind = at - unix_ms(saved.end_time.as_ref()) > 1_000;
         Self {

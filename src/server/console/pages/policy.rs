@@ -44,7 +44,7 @@ pub(super) fn router() -> Router<Console> {
 #[template(path = "policy.html")]
 struct Page {
     frame: Frame,
-    shown: Shown,
+    shown: ShownPolicy,
     revisions: Vec<PolicyRevision>,
     next: String,
     active: String,
@@ -57,7 +57,7 @@ struct Page {
     jobs: Vec<BacktestJob>,
     difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),
-    checked: Option<Checked>,
+    checked: Option<CheckedText>,
     /// Reason why the action failed.
     fault: Option<String>,
     note: String,
@@ -65,29 +65,29 @@ struct Page {
 
 /// The policy that is shown.
 #[derive(Default)]
-struct Shown {
+struct ShownPolicy {
     hash: String,
     lines: Vec<String>,
     revision: Option<PolicyRevision>,
 }
 
 /// A text that was checked.
-struct Checked {
+struct CheckedText {
     text: String,
     found: CheckPolicyResponse,
 }
 
 /// State of the page beside the stored policies.
 #[derive(Default)]
-struct Told {
-    checked: Option<Checked>,
+struct PageState {
+    checked: Option<CheckedText>,
     fault: Option<PageError>,
     note: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wanted {
+struct PolicyQuery {
     hash: String,
     after: String,
     /// A backtest with the text to show again.
@@ -97,18 +97,23 @@ struct Wanted {
 async fn show(
     State(console): State<Console>,
     visitor: Visitor,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<PolicyQuery>,
 ) -> Result<Response, PageError> {
-    let mut told = Told::default();
+    let mut told = PageState::default();
     if !wanted.r#try.is_empty()
         && let Policy::Text(text) = console.jobs.find(&visitor, &wanted.r#try)?.policy
     {
-        told.checked = Some(checked(&visitor, text).await?);
+        told.checked = Some(check_policy(&visitor, text).await?);
     }
     page(&console, &visitor, wanted, told).await
 }
 
-async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) -> Result<Response, PageError> {
+async fn page(
+    console: &Console,
+    visitor: &Visitor,
+    wanted: PolicyQuery,
+    told: PageState,
+) -> Result<Response, PageError> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
     let mut revisions = policies.clone();
     let (active, listed) = try_join!(
@@ -120,7 +125,7 @@ async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) 
         "" => active.clone(),
         hash => policies.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await?.into_inner(),
     };
-    let Told { checked, fault, note } = told;
+    let PageState { checked, fault, note } = told;
     let other = checked.as_ref().filter(|checked| checked.found.valid).map_or(&shown.text, |checked| &checked.text);
     let page = Page {
         frame: Frame::new(visitor, PATH, "Policy"),
@@ -142,36 +147,36 @@ async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) 
     Ok((code, Html(page.render()?)).into_response())
 }
 
-fn of(found: GetPolicyResponse) -> Shown {
-    Shown { hash: found.hash, lines: found.text.lines().map(str::to_owned).collect(), revision: found.revision }
+fn of(found: GetPolicyResponse) -> ShownPolicy {
+    ShownPolicy { hash: found.hash, lines: found.text.lines().map(str::to_owned).collect(), revision: found.revision }
 }
 
-async fn checked(visitor: &Visitor, text: String) -> Result<Checked, PageError> {
+async fn check_policy(visitor: &Visitor, text: String) -> Result<CheckedText, PageError> {
     let asked = CheckPolicyRequest { text: text.clone() };
     let found = PolicyServiceClient::new(visitor.calls.clone()).check_policy(asked).await?.into_inner();
-    Ok(Checked { text, found })
+    Ok(CheckedText { text, found })
 }
 
 /// The page after a refused action on a text, or on a stored policy.
-pub(super) async fn refused(
+pub(super) async fn render_refusal(
     console: &Console,
     visitor: &Visitor,
     text: &str,
     hash: &str,
     fault: PageError,
 ) -> Result<Response, PageError> {
-    let told = Told { checked: kept(visitor, text).await?, fault: Some(fault), note: String::new() };
-    page(console, visitor, Wanted { hash: hash.to_owned(), ..Wanted::default() }, told).await
+    let told = PageState { checked: check_text(visitor, text).await?, fault: Some(fault), note: String::new() };
+    page(console, visitor, PolicyQuery { hash: hash.to_owned(), ..PolicyQuery::default() }, told).await
 }
 
 /// The submitted text, checked; one that cannot be checked is kept as it is.
-async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, PageError> {
+async fn check_text(visitor: &Visitor, text: &str) -> Result<Option<CheckedText>, PageError> {
     if text.is_empty() {
         return Ok(None);
     }
-    Ok(match checked(visitor, text.to_owned()).await {
+    Ok(match check_policy(visitor, text.to_owned()).await {
         Err(fault) if fault.is_unauthenticated() => return Err(fault),
-        Err(_) => Some(Checked { text: text.to_owned(), found: CheckPolicyResponse::default() }),
+        Err(_) => Some(CheckedText { text: text.to_owned(), found: CheckPolicyResponse::default() }),
         Ok(checked) => Some(checked),
     })
 }
@@ -179,7 +184,7 @@ async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, PageErro
 /// A form of this page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wish {
+struct PolicyTextForm {
     what: String,
     text: String,
     note: String,
@@ -190,15 +195,15 @@ struct Wish {
 
 async fn change(
     State(console): State<Console>,
-    FormPost { visitor, form }: FormPost<Wish>,
+    FormPost { visitor, form }: FormPost<PolicyTextForm>,
 ) -> Result<Response, PageError> {
     // Browsers end lines by two characters, which would be another policy than the file's.
     let text = form.text.replace("\r\n", "\n");
     let done = match form.what.as_str() {
-        "check" => match checked(&visitor, text.clone()).await {
+        "check" => match check_policy(&visitor, text.clone()).await {
             Ok(checked) => {
-                let told = Told { checked: Some(checked), ..Told::default() };
-                return page(&console, &visitor, Wanted::default(), told).await;
+                let told = PageState { checked: Some(checked), ..PageState::default() };
+                return page(&console, &visitor, PolicyQuery::default(), told).await;
             }
             Err(fault) => Err(fault),
         },
@@ -209,20 +214,20 @@ async fn change(
         Ok(()) => Ok(Redirect::to(PATH).into_response()),
         Err(fault) if fault.is_unauthenticated() => Err(fault),
         Err(fault) => {
-            let told = Told { checked: kept(&visitor, &text).await?, fault: Some(fault), note: form.note };
-            page(&console, &visitor, Wanted::default(), told).await
+            let told = PageState { checked: check_text(&visitor, &text).await?, fault: Some(fault), note: form.note };
+            page(&console, &visitor, PolicyQuery::default(), told).await
         }
     }
 }
 
-async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), PageError> {
+async fn apply(visitor: &Visitor, text: &str, form: &PolicyTextForm) -> Result<(), PageError> {
     if form.sure.is_empty() {
         return Err(PageError::field("sure: confirm that it applies to every agent at once"));
     }
     let asked = ApplyPolicyRequest {
         text: text.to_owned(),
         note: form.note.trim().to_owned(),
-        expected_revision: Some(seen(&form.revision)?),
+        expected_revision: Some(parse_revision(&form.revision)?),
         mode: ApplyMode::Activate.into(),
     };
     PolicyServiceClient::new(visitor.calls.clone()).apply_policy(asked).await?;
@@ -230,11 +235,11 @@ async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), PageErr
 }
 
 /// The revision that was active when the form was rendered: a change of another one would be unseen.
-pub(super) fn seen(revision: &str) -> Result<u64, PageError> {
+pub(super) fn parse_revision(revision: &str) -> Result<u64, PageError> {
     revision.parse().map_err(|_| PageError::field("revision: must be a whole number"))
 }
 
-impl Checked {
+impl CheckedText {
     /// Its lines, each with its problem and severity.
     fn lines(&self) -> Vec<(u64, &str, Option<&'static str>)> {
         let worst = |at: u64| {
@@ -249,7 +254,7 @@ impl Checked {
     }
 
     /// Its decision on unlisted tools.
-    fn unlisted(&self) -> Option<&'static str> {
+    fn unlisted_decision(&self) -> Option<&'static str> {
         Some(match self.found.unlisted_tools() {
             UnlistedToolsDecision::Unspecified => return None,
             UnlistedToolsDecision::Allow => "are allowed",

@@ -22,9 +22,9 @@ use callgate_proto::v1::{
 };
 
 pub(super) fn router() -> Router<Console> {
-    let rollback = get(async |visitor: Visitor| ask(visitor, None, Refused::default()).await);
-    let activate = get(async |visitor: Visitor, Query(wanted): Query<Wish>| {
-        ask(visitor, Some(wanted.hash), Refused::default()).await
+    let rollback = get(async |visitor: Visitor| ask(visitor, None, RefusedForm::default()).await);
+    let activate = get(async |visitor: Visitor, Query(wanted): Query<ActivationForm>| {
+        ask(visitor, Some(wanted.hash), RefusedForm::default()).await
     });
     Router::new()
         .route("/policy/rollback", rollback.post(roll_back))
@@ -34,7 +34,7 @@ pub(super) fn router() -> Router<Console> {
 /// A form of this page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wish {
+struct ActivationForm {
     hash: String,
     note: String,
     /// A number; a form has texts.
@@ -43,7 +43,7 @@ struct Wish {
 
 /// A refused change, with its error and note.
 #[derive(Default)]
-struct Refused {
+struct RefusedForm {
     fault: Option<(StatusCode, String)>,
     note: String,
 }
@@ -66,7 +66,7 @@ struct Page {
 }
 
 /// The page that asks for confirmation, by the present state. Without a hash it is a rollback.
-async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result<Response, PageError> {
+async fn ask(visitor: Visitor, hash: Option<String>, refused: RefusedForm) -> Result<Response, PageError> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
     let active = policies.get_policy(GetPolicyRequest::default()).await?.into_inner();
     let is_rollback = hash.is_none();
@@ -96,23 +96,23 @@ async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result
     Ok((code.unwrap_or(StatusCode::OK), Html(page.render()?)).into_response())
 }
 
-async fn activate_one(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, PageError> {
-    let expected_revision = Some(policy::seen(&form.revision)?);
+async fn activate_one(FormPost { visitor, form }: FormPost<ActivationForm>) -> Result<Response, PageError> {
+    let expected_revision = Some(policy::parse_revision(&form.revision)?);
     let note = form.note.trim().to_owned();
     let asked = ActivatePolicyRequest { hash: form.hash.clone(), note, expected_revision };
     let done = PolicyServiceClient::new(visitor.calls.clone()).activate_policy(asked).await.map(drop);
-    told(visitor, Some(form.hash), form.note, done).await
+    redirect_after_change(visitor, Some(form.hash), form.note, done).await
 }
 
-async fn roll_back(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, PageError> {
-    let expected_revision = Some(policy::seen(&form.revision)?);
+async fn roll_back(FormPost { visitor, form }: FormPost<ActivationForm>) -> Result<Response, PageError> {
+    let expected_revision = Some(policy::parse_revision(&form.revision)?);
     let asked = RollbackPolicyRequest { note: form.note.trim().to_owned(), expected_revision };
     let done = PolicyServiceClient::new(visitor.calls.clone()).rollback_policy(asked).await.map(drop);
-    told(visitor, None, form.note, done).await
+    redirect_after_change(visitor, None, form.note, done).await
 }
 
 /// Redirects after a change; a refused one gets the present page, with its error and note.
-async fn told(
+async fn redirect_after_change(
     visitor: Visitor,
     hash: Option<String>,
     note: String,
@@ -124,5 +124,5 @@ async fn told(
         return Err(fault);
     }
     let fault = Some((fault.code(), fault.message().to_owned()));
-    ask(visitor, hash, Refused { fault, note }).await
+    ask(visitor, hash, RefusedForm { fault, note }).await
 }

@@ -1,6 +1,6 @@
 //! Raising a budget of a session: the choice of budgets, and the amount.
 
-use super::super::{fault::PageError, words};
+use super::super::{fault::PageError, labels};
 use callgate_core::domain::budget::micros;
 use callgate_proto::v1::{BudgetDimension, BudgetScope, BudgetUsage, RaiseBudgetRequest};
 
@@ -20,9 +20,9 @@ pub(super) fn choices(budgets: &[BudgetUsage]) -> Vec<RaisableBudget> {
         value: format!("{}.{}", left.scope, left.dimension),
         name: format!(
             "{}: {} of {}{}",
-            words::budget(left),
-            words::amount(left.dimension(), left.used),
-            words::amount(left.dimension(), left.limit),
+            labels::budget(left),
+            labels::amount(left.dimension(), left.used),
+            labels::amount(left.dimension(), left.limit),
             unit(left.dimension())
         ),
     };

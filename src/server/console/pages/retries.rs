@@ -3,7 +3,7 @@
 use askama::{Template, filters::HtmlSafe};
 use prost_types::Timestamp;
 
-use crate::console::{fault::PageError, filters, visitor::Visitor, words};
+use crate::console::{fault::PageError, filters, labels, visitor::Visitor};
 use callgate_proto::v1::{
     FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, RetryDay, RetryProbe, RetryWorth,
     profile_service_client::ProfileServiceClient,
@@ -72,7 +72,7 @@ impl History {
     }
 
     fn kind(probe: &RetryProbe) -> String {
-        words::failure(probe.failure())
+        labels::failure(probe.failure())
     }
 }
 

@@ -15,11 +15,11 @@ use url::form_urlencoded::byte_serialize;
 
 use super::{
     raise::{self, RaisableBudget},
-    sessions::{self, ActiveHalt, done},
+    sessions::{self, ActiveHalt, describe_action},
     timeline::{Segment, segments},
 };
 use crate::{
-    console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor, words},
+    console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, labels, visitor::Visitor},
     grpc::Insider,
 };
 use callgate_proto::v1::{
@@ -49,7 +49,7 @@ pub(super) fn encode_segment(name: &str) -> String {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Place {
+struct SessionPageQuery {
     after: String,
     order: String,
     done: String,
@@ -96,10 +96,10 @@ impl Budget {
     fn new(left: &BudgetUsage) -> Self {
         let percent = share(left.used, left.limit);
         Self {
-            name: words::budget(left),
-            used: words::amount(left.dimension(), left.used),
-            limit: words::amount(left.dimension(), left.limit),
-            extra: if left.extra > 0 { words::amount(left.dimension(), left.extra) } else { String::new() },
+            name: labels::budget(left),
+            used: labels::amount(left.dimension(), left.used),
+            limit: labels::amount(left.dimension(), left.limit),
+            extra: if left.extra > 0 { labels::amount(left.dimension(), left.extra) } else { String::new() },
             percent,
             class: match percent {
                 100.. => "bad",
@@ -124,7 +124,8 @@ struct Chart {
 
 impl Chart {
     fn new(budgets: &[BudgetUsage], calls: &[CallEntry]) -> Self {
-        let is_own = |left: &&BudgetUsage| left.scope() == BudgetScope::CallTree && spent(left.dimension()).is_some();
+        let is_own =
+            |left: &&BudgetUsage| left.scope() == BudgetScope::CallTree && spending_of(left.dimension()).is_some();
         let mut own: Vec<&BudgetUsage> = budgets.iter().filter(is_own).collect();
         own.sort_by_key(|left| std::cmp::Reverse(share(left.used, left.limit)));
         own.truncate(4);
@@ -137,17 +138,17 @@ impl Chart {
         for call in calls {
             rows.push((call.seq, own.iter().zip(&used).map(|(left, used)| share(*used, left.limit)).collect()));
             for (left, used) in own.iter().zip(&mut used) {
-                let of = spent(left.dimension()).map_or(0, |spent| spent(call));
+                let of = spending_of(left.dimension()).map_or(0, |spent| spent(call));
                 *used = used.saturating_sub(of);
             }
         }
         rows.reverse();
-        Self { names: own.into_iter().map(words::budget).collect(), rows }
+        Self { names: own.into_iter().map(labels::budget).collect(), rows }
     }
 }
 
 /// Use of a budget by one call; none for budgets that are no sum over calls.
-fn spent(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
+fn spending_of(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
     Some(match dimension {
         BudgetDimension::Steps => |_| 1,
         BudgetDimension::ToolCalls => |call| u64::from(call.attempt > 0),
@@ -162,14 +163,18 @@ fn spent(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
     })
 }
 
-async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, PageError> {
+async fn show(
+    visitor: Visitor,
+    Path(id): Path<String>,
+    Query(place): Query<SessionPageQuery>,
+) -> Result<Response, PageError> {
     page(&visitor, id, place, None, Change::default()).await
 }
 
 async fn page(
     visitor: &Visitor,
     id: String,
-    place: Place,
+    place: SessionPageQuery,
     fault: Option<PageError>,
     form: Change,
 ) -> Result<Response, PageError> {
@@ -233,7 +238,7 @@ async fn page(
         next,
         agents,
         is_operator: visitor.is_one_of(&[Role::Operator]),
-        done: done(&place.done),
+        done: describe_action(&place.done),
         fault: fault.as_ref().map(|fault| fault.message().to_owned()),
         form,
         state,
@@ -294,7 +299,7 @@ struct Change {
 }
 
 impl Change {
-    async fn done(&self, visitor: &Visitor, session: &str) -> Result<&'static str, PageError> {
+    async fn apply(&self, visitor: &Visitor, session: &str) -> Result<&'static str, PageError> {
         let (session_id, reason) = (session.to_owned(), self.reason.trim().to_owned());
         let number = |field: &str, text: &str| {
             text.trim().parse::<u32>().map_err(|_| PageError::field(format!("{field}: must be a whole number")))
@@ -334,9 +339,9 @@ impl Change {
 }
 
 async fn change(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Change>) -> Result<Response, PageError> {
-    match form.done(&visitor, &id).await {
+    match form.apply(&visitor, &id).await {
         Ok(done) => Ok(Redirect::to(&format!("{}?done={done}", path(&id))).into_response()),
-        Err(fault) => page(&visitor, id, Place::default(), Some(fault), form).await,
+        Err(fault) => page(&visitor, id, SessionPageQuery::default(), Some(fault), form).await,
     }
 }
 

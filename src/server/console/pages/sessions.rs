@@ -18,8 +18,8 @@ use crate::console::{
     filters,
     form::FormPost,
     frame::Frame,
+    labels::{self, StyledWord},
     visitor::{Visitor, is_here},
-    words::{self, StyledWord},
 };
 use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
@@ -79,7 +79,7 @@ const STATES: [(&str, SessionStatus); 5] = [
 const HOURS: [(&str, &str); 4] =
     [("1", "last hour"), ("24", "last day"), ("168", "last week"), ("720", "last 30 days")];
 
-fn named<T: Copy + Into<i32>>(field: &str, known: &[(&str, T)], name: &str) -> Result<i32, PageError> {
+fn parse_name<T: Copy + Into<i32>>(field: &str, known: &[(&str, T)], name: &str) -> Result<i32, PageError> {
     if name.is_empty() {
         return Ok(0);
     }
@@ -107,15 +107,15 @@ impl Search {
         let calls = CallFilter {
             agent_id: self.agent.trim().to_owned(),
             tool: self.tool.trim().to_owned(),
-            decision: named("decision", &DECISIONS, &self.decision)?,
+            decision: parse_name("decision", &DECISIONS, &self.decision)?,
             rule: self.rule.trim().to_owned(),
             reason: self.reason.trim().to_owned(),
-            status: named("outcome", &OUTCOMES, &self.outcome)?,
+            status: parse_name("outcome", &OUTCOMES, &self.outcome)?,
             text: self.q.trim().to_owned(),
             start_time,
             ..CallFilter::default()
         };
-        let status = named("state", &STATES, &self.state)?;
+        let status = parse_name("state", &STATES, &self.state)?;
         let calls = (calls != CallFilter::default()).then_some(calls);
         Ok(ListSessionsRequest { page_size: 50, page_token: self.after.clone(), calls, status })
     }
@@ -147,7 +147,7 @@ impl Search {
 struct Page {
     frame: Frame,
     search: Search,
-    rows: Vec<Row>,
+    rows: Vec<SessionRow>,
     /// Path of the next page; empty after the last one.
     next: String,
     /// Start of the scanned time; none where all was scanned.
@@ -162,7 +162,7 @@ struct Page {
     halting: Halting,
 }
 
-struct Row {
+struct SessionRow {
     session: SessionSummary,
     standing: StyledWord,
     decision: StyledWord,
@@ -177,12 +177,12 @@ pub(super) struct ActiveHalt {
 
 impl ActiveHalt {
     pub(super) fn new(halt: HaltState) -> Self {
-        Self { what: words::halted(halt.scope()), scope: halt.scope, halt }
+        Self { what: labels::halt_scope(halt.scope()), scope: halt.scope, halt }
     }
 }
 
 /// Message for a done action, by its word in an address.
-pub(super) fn done(word: &str) -> &'static str {
+pub(super) fn describe_action(word: &str) -> &'static str {
     match word {
         "halted-unknown" => "Halted. No session of this name has made a call yet: check the name.",
         "halted" => "Halted: on this server at once, on all others within two seconds. Resume ends it.",
@@ -214,9 +214,9 @@ async fn page(
     )?;
     let (found, halts) = (found.into_inner(), halts.into_inner().halts);
     let searched = found.searched_range.unwrap_or_default();
-    let row = |session: SessionSummary| Row {
-        standing: words::standing(session.status()),
-        decision: words::decision(session.last_decision()),
+    let row = |session: SessionSummary| SessionRow {
+        standing: labels::standing(session.status()),
+        decision: labels::decision(session.last_decision()),
         session,
     };
     let page = Page {
@@ -231,7 +231,7 @@ async fn page(
         is_live: search.is_empty() && search.after.is_empty(),
         halts: halts.into_iter().map(ActiveHalt::new).collect(),
         is_operator: visitor.is_one_of(&[Role::Operator]),
-        done: done(&search.done),
+        done: describe_action(&search.done),
         fault: fault.as_ref().map(|fault| fault.message().to_owned()),
         halting,
         search,
@@ -256,7 +256,7 @@ pub(super) struct Halting {
 }
 
 impl Halting {
-    async fn done(&self, visitor: &Visitor) -> Result<&'static str, PageError> {
+    async fn apply(&self, visitor: &Visitor) -> Result<&'static str, PageError> {
         let scope: i32 = self.scope.parse().map_err(|_| PageError::field("scope: choose what to halt"))?;
         let (name, reason) = (self.name.trim().to_owned(), self.reason.trim().to_owned());
         let mut sessions = SessionServiceClient::new(visitor.calls.clone());
@@ -283,7 +283,7 @@ impl Halting {
 }
 
 async fn stop(FormPost { visitor, form }: FormPost<Halting>) -> Result<Response, PageError> {
-    match form.done(&visitor).await {
+    match form.apply(&visitor).await {
         Ok(done) => {
             let back = if is_here(&form.back) { form.back.as_str() } else { PATH };
             let sign = if back.contains('?') { '&' } else { '?' };

@@ -17,7 +17,7 @@ use crate::console::{
     filters,
     form::{FormPost, from_here},
     session::{self, Secret, SignInCredential},
-    visitor::{BrowserCredential, Known, Visitor, is_here},
+    visitor::{BrowserCredential, ResolvedIdentity, Visitor, is_here},
 };
 use callgate_proto::v1::CredentialKind;
 
@@ -38,7 +38,7 @@ struct Page<'a> {
 }
 
 #[derive(Deserialize)]
-struct Way {
+struct SignInQuery {
     #[serde(default)]
     next: String,
     /// A form was sent after the end of the session.
@@ -49,16 +49,16 @@ struct Way {
     anew: String,
 }
 
-impl Way {
+impl SignInQuery {
     fn next(&self) -> &str {
         if is_here(&self.next) { &self.next } else { "/" }
     }
 }
 
 /// A browser's request before sign-in.
-struct Stranger(BrowserCredential);
+struct AnonymousBrowser(BrowserCredential);
 
-impl FromRequestParts<Console> for Stranger {
+impl FromRequestParts<Console> for AnonymousBrowser {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, PageError> {
@@ -89,8 +89,8 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 async fn show(
     State(console): State<Console>,
     visitor: Option<Visitor>,
-    Stranger(shown): Stranger,
-    Query(way): Query<Way>,
+    AnonymousBrowser(shown): AnonymousBrowser,
+    Query(way): Query<SignInQuery>,
 ) -> Result<Response, PageError> {
     if visitor.is_some() && way.anew.is_empty() {
         return Ok(Redirect::to(way.next()).into_response());
@@ -103,11 +103,11 @@ async fn show(
 async fn page(
     console: &Console,
     shown: &BrowserCredential,
-    way: &Way,
+    way: &SignInQuery,
     fault: Option<&PageError>,
 ) -> Result<Response, PageError> {
     let named = match shown.peer.as_ref().is_some_and(|peer| peer.names.is_some()) {
-        true => Known::by(&shown.calls(console, &SignInCredential::Certificate)?).await.ok(),
+        true => ResolvedIdentity::by(&shown.calls(console, &SignInCredential::Certificate)?).await.ok(),
         false => None,
     };
     let named = named
@@ -118,7 +118,8 @@ async fn page(
         console.identities.wants_credentials() || shown.peer.as_ref().is_none_or(|peer| peer.is_public);
     let (message, certificate) = (fault.map(PageError::message), named.as_deref());
     let html =
-        Page { next: way.next(), message, wants_credentials, certificate, issuers: issuer::all(console) }.render()?;
+        Page { next: way.next(), message, wants_credentials, certificate, issuers: issuer::list_issuers(console) }
+            .render()?;
     let code = fault.map_or(StatusCode::OK, PageError::code);
     Ok((code, Html(html)).into_response())
 }
@@ -132,13 +133,13 @@ struct Credential {
     #[serde(default)]
     certificate: String,
     #[serde(flatten)]
-    way: Way,
+    way: SignInQuery,
 }
 
 async fn sign_in(
     State(console): State<Console>,
     before: Result<Option<Visitor>, PageError>,
-    Stranger(shown): Stranger,
+    AnonymousBrowser(shown): AnonymousBrowser,
     Form(credential): Form<Credential>,
 ) -> Result<Response, PageError> {
     from_here(&shown.headers)?;
@@ -149,7 +150,7 @@ async fn sign_in(
         (token, _) => SignInCredential::Bearer(token.to_owned()),
     };
     let known = match shown.calls(&console, &showed) {
-        Ok(calls) => Known::by(&calls).await,
+        Ok(calls) => ResolvedIdentity::by(&calls).await,
         Err(fault) => Err(fault),
     };
     let fits = |kind| match showed {
@@ -180,14 +181,14 @@ async fn sign_in(
 
 async fn sign_out(
     State(console): State<Console>,
-    FormPost { visitor, .. }: FormPost<Nothing>,
+    FormPost { visitor, .. }: FormPost<EmptyForm>,
 ) -> Result<Response, PageError> {
     session::end(&console.identities, &visitor.secret, &visitor.known).await?;
     leave(None, "/sign-in")
 }
 
 #[derive(Deserialize)]
-struct Nothing {}
+struct EmptyForm {}
 
 /// Goes on to a page, with another cookie.
 fn leave(secret: Option<&Secret>, to: &str) -> Result<Response, PageError> {

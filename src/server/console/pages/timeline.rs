@@ -1,6 +1,6 @@
 //! Calls as a timeline: those of one session together, and in them those of one model turn.
 
-use crate::console::words::{self, StyledWord};
+use crate::console::labels::{self, StyledWord};
 use callgate_proto::v1::{CallEntry, Decision, Finding, FollowUpKind};
 
 /// Calls in a row of one session.
@@ -62,8 +62,8 @@ pub(super) fn notes(findings: &[Finding], decision: Decision, rule: &str, reason
         let decides = is_open && decision != Decision::Allow && finding.rule == rule && finding.reason == reason;
         is_open &= !decides;
         Note {
-            word: words::decision(finding.decision()),
-            level: words::level(finding.level()),
+            word: labels::decision(finding.decision()),
+            level: labels::level(finding.level()),
             rule: finding.rule.clone(),
             count: finding.count,
             reason: finding.reason.clone(),
@@ -85,14 +85,14 @@ impl Step {
         };
         Self {
             path: path(&call.session_id, &call.call_id),
-            decision: words::decision(call.decision()),
-            outcome: words::status(call.status()),
-            failure: words::failure(call.failure()),
-            took: words::span(call.duration.as_ref()),
+            decision: labels::decision(call.decision()),
+            outcome: labels::status(call.status()),
+            failure: labels::failure(call.failure()),
+            took: labels::span(call.duration.as_ref()),
             cost: call.usage.as_ref().map_or(0, |usage| usage.cost_micros),
             notes: notes(&call.findings, call.decision(), &call.rule, &call.reason),
             follows: how.map(|how| {
-                let waited = words::span(call.waited.as_ref());
+                let waited = labels::span(call.waited.as_ref());
                 (
                     call.retry_of_call_id.clone(),
                     path(&call.session_id, &call.retry_of_call_id),

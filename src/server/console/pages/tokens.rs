@@ -31,10 +31,10 @@ const ROLES: [(Role, &str, &str); 5] = [
 #[template(path = "tokens.html")]
 struct Page {
     frame: Frame,
-    tokens: Vec<Row>,
+    tokens: Vec<TokenRow>,
     next: String,
     /// A new token, which is shown here and never again.
-    made: Option<(Row, String)>,
+    made: Option<(TokenRow, String)>,
     done: Option<String>,
     fault: Option<String>,
     /// Content of the form for a new one that was refused.
@@ -42,7 +42,7 @@ struct Page {
     roles: [(Role, &'static str, &'static str); 5],
 }
 
-struct Row {
+struct TokenRow {
     token: Token,
     roles: Vec<&'static str>,
     /// It is not valid any more.
@@ -51,7 +51,7 @@ struct Row {
     days: Option<i64>,
 }
 
-impl Row {
+impl TokenRow {
     fn new(token: Token, now: i64) -> Self {
         let is_over = token.expire_time.as_ref().is_some_and(|end| end.seconds <= now);
         let has = |role: Role| token.roles().any(|one| one == role);
@@ -63,7 +63,7 @@ impl Row {
 }
 
 #[derive(Deserialize)]
-struct Place {
+struct TokensQuery {
     #[serde(default)]
     after: String,
 }
@@ -107,13 +107,13 @@ impl Change {
     }
 }
 
-async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, PageError> {
-    page(&visitor, place.after, Told::default()).await
+async fn list(visitor: Visitor, Query(place): Query<TokensQuery>) -> Result<Html<String>, PageError> {
+    page(&visitor, place.after, PageMessages::default()).await
 }
 
 /// Messages of the page beside its list.
 #[derive(Default)]
-struct Told {
+struct PageMessages {
     made: Option<(Token, String)>,
     done: Option<String>,
     fault: Option<String>,
@@ -122,14 +122,14 @@ struct Told {
 
 /// The answer is the page itself: a new token is shown once, and not stored.
 async fn change(FormPost { visitor, form }: FormPost<Change>) -> Result<Html<String>, PageError> {
-    let told = match made(&visitor, &form).await {
+    let told = match create_token(&visitor, &form).await {
         Ok(told) => told,
-        Err(fault) => Told { fault: Some(fault.message().to_owned()), form, ..Told::default() },
+        Err(fault) => PageMessages { fault: Some(fault.message().to_owned()), form, ..PageMessages::default() },
     };
     page(&visitor, String::new(), told).await
 }
 
-async fn made(visitor: &Visitor, form: &Change) -> Result<Told, PageError> {
+async fn create_token(visitor: &Visitor, form: &Change) -> Result<PageMessages, PageError> {
     let mut tokens = TokenServiceClient::new(visitor.calls.clone());
     match form.what.as_str() {
         "create" => {
@@ -143,32 +143,32 @@ async fn made(visitor: &Visitor, form: &Change) -> Result<Told, PageError> {
                 ttl: form.ttl()?,
             };
             let answer = tokens.create_token(asked).await?.into_inner();
-            Ok(Told { made: answer.token.map(|token| (token, answer.secret)), ..Told::default() })
+            Ok(PageMessages { made: answer.token.map(|token| (token, answer.secret)), ..PageMessages::default() })
         }
         "rotate" => {
             let asked = RotateTokenRequest { token_id: form.id.clone(), ttl: form.ttl()?, overlap: None };
             let answer = tokens.rotate_token(asked).await?.into_inner();
-            Ok(Told { made: answer.token.map(|token| (token, answer.secret)), ..Told::default() })
+            Ok(PageMessages { made: answer.token.map(|token| (token, answer.secret)), ..PageMessages::default() })
         }
         "revoke" => {
             let revoked = tokens.revoke_token(RevokeTokenRequest { token_id: form.id.clone() }).await?.into_inner();
             let name = revoked.token.map(|token| token.name).unwrap_or_default();
             let done = format!("Token {} of {name} revoked.", form.id);
-            Ok(Told { done: Some(done), ..Told::default() })
+            Ok(PageMessages { done: Some(done), ..PageMessages::default() })
         }
         _ => Err(PageError::field("what: is no action of this form")),
     }
 }
 
-async fn page(visitor: &Visitor, page_token: String, told: Told) -> Result<Html<String>, PageError> {
+async fn page(visitor: &Visitor, page_token: String, told: PageMessages) -> Result<Html<String>, PageError> {
     let asked = ListTokensRequest { page_size: 50, page_token };
     let found = TokenServiceClient::new(visitor.calls.clone()).list_tokens(asked).await?.into_inner();
     let now = visitor.now.as_millis() / 1_000;
     let page = Page {
         frame: Frame::new(visitor, PATH, "Tokens"),
-        tokens: found.tokens.into_iter().map(|token| Row::new(token, now)).collect(),
+        tokens: found.tokens.into_iter().map(|token| TokenRow::new(token, now)).collect(),
         next: found.next_page_token,
-        made: told.made.map(|(token, secret)| (Row::new(token, now), secret)),
+        made: told.made.map(|(token, secret)| (TokenRow::new(token, now), secret)),
         done: told.done,
         fault: told.fault,
         form: told.form,

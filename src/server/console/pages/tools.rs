@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::try_join;
 use tonic::Code;
 
-use super::troubles::TroubleRow;
+use super::unhealthy_tools::TroubleRow;
 use crate::console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor};
 use callgate_proto::{
     time::unix_ms,
@@ -27,7 +27,7 @@ pub(super) fn router() -> Router<Console> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct ToolsQuery {
     tool: String,
     days: Option<u32>,
     part: String,
@@ -42,17 +42,17 @@ struct Page {
     coerced: Vec<(String, CoercedField)>,
     days: u32,
     tool: String,
-    now: Present,
+    now: QualityView,
 }
 
 /// The part that is refreshed each second.
-struct Present {
+struct QualityView {
     /// Reason why it is not known, where it is not.
     problem: Option<String>,
     troubles: Vec<TroubleRow>,
 }
 
-impl Present {
+impl QualityView {
     /// Of all tools, or of one.
     async fn read(visitor: &Visitor, frame: &Frame, tool: &str) -> Result<Self, PageError> {
         let fleet = match FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await {
@@ -71,28 +71,28 @@ impl Present {
 /// That part by itself.
 #[derive(Template)]
 #[template(path = "tools.html", block = "present")]
-struct Part {
-    now: Present,
+struct QualityPart {
+    now: QualityView,
     tool: String,
 }
 
-async fn show(visitor: Visitor, Query(asked): Query<Asked>) -> Result<Html<String>, PageError> {
+async fn show(visitor: Visitor, Query(asked): Query<ToolsQuery>) -> Result<Html<String>, PageError> {
     let (days, tool) = (asked.days.filter(|days| *days > 0).unwrap_or(7), asked.tool.trim().to_owned());
     let frame = Frame::new(&visitor, PATH, "Tools");
-    let now = Present::read(&visitor, &frame, &tool);
+    let now = QualityView::read(&visitor, &frame, &tool);
     if asked.part == "now" {
         let now = now.await?;
-        return Ok(Html(Part { now, tool }.render()?));
+        return Ok(Html(QualityPart { now, tool }.render()?));
     }
     let wanted = GetToolQualityRequest { tool: tool.clone(), days };
     let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
     let report = async { Ok(profiles.get_tool_quality(wanted).await?.into_inner()) };
     let (now, report) = try_join!(now, report)?;
-    let page = Page { frame, coerced: coerced(&report), report, days, tool, now };
+    let page = Page { frame, coerced: list_coerced_fields(&report), report, days, tool, now };
     Ok(Html(if asked.part == "report" { page.as_report().render()? } else { page.render()? }))
 }
 
-fn coerced(report: &GetToolQualityResponse) -> Vec<(String, CoercedField)> {
+fn list_coerced_fields(report: &GetToolQualityResponse) -> Vec<(String, CoercedField)> {
     let fields = |tool: &ToolQuality| {
         let fields = tool.coerced_fields.iter();
         fields.map(|field| (tool.tool.clone(), field.clone())).collect::<Vec<_>>()

@@ -78,14 +78,14 @@ async fn turns_go_round_the_tenants_before_they_go_round_the_trees_of_one() {
 }
 
 #[tokio::test]
-async fn who_would_wait_too_long_is_told_at_once_and_others_are_not() {
+async fn request_that_would_wait_too_long_is_shed_at_once() {
     let (admission, clock) = admission();
     let _seats = full(&admission).await;
     let _turns: Vec<_> = (0..50).map(|_| admission.queue.lock().queue(&tree("heavy"), 1)).collect();
     // Ten answers in a tenth of a second, so a hundred in a second.
     clock.advance(100);
     admission.queue.lock().answered = 10;
-    admission.queue.lock().answered(0, &clock);
+    admission.queue.lock().count_answers(0, &clock);
     assert_eq!(admission.queue.lock().rate, Some(100.0));
     let crowded = admit(&admission, "heavy", None).await.unwrap_err();
     assert_eq!(crowded, NoAnswer::Crowded(Duration::from_millis(510)), "fifty wait in front of it");
@@ -96,7 +96,7 @@ async fn who_would_wait_too_long_is_told_at_once_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_long_and_who_has_gone_is_not_let_in() {
+async fn wait_is_bounded_and_a_cancelled_request_is_not_admitted() {
     let (admission, _) = admission();
     let permits = full(&admission).await;
     let (late, gone) = (waits(&admission, "s").await, waits(&admission, "s").await);
@@ -132,7 +132,7 @@ fn as_many_are_at_work_as_are_answered_in_time() {
         queue.waiting = 1;
         queue.working = answered;
         clock.advance(100);
-        queue.answered(answered, &clock);
+        queue.count_answers(answered, &clock);
         queue.most
     };
     // 2,000 a second are 200 in a tenth of one.
@@ -142,7 +142,7 @@ fn as_many_are_at_work_as_are_answered_in_time() {
     assert_eq!((0..10).map(|_| round(5_000)).last(), Some(WORKING_MAX));
     queue.waiting = 0;
     clock.advance(100);
-    queue.answered(0, &clock);
+    queue.count_answers(0, &clock);
     assert_eq!(
         (queue.most, queue.rate),
         (WORKING_MAX, None),

@@ -25,7 +25,7 @@ pub(super) fn response(status: &Status) -> wire::Response<Body> {
         // Whole seconds, of which none is too few.
         headers.insert(header::RETRY_AFTER, (pause.as_millis().div_ceil(1_000) as u64).into());
     }
-    headers.extend(crate::web::guarded());
+    headers.extend(crate::web::guard_headers());
     response
 }
 

@@ -58,7 +58,7 @@ impl Dialects {
         let is_post = request.method() == Method::POST;
         match (self.messages.of(request.uri().path()), Encoding::of(kind)) {
             (Some(method), Some(encoding)) if is_post => {
-                Box::pin(unary::answered(self.services.clone(), request, method, encoding))
+                Box::pin(unary::answer_unary(self.services.clone(), request, method, encoding))
             }
             // A request that any page may send without a preflight is no call: it is not read.
             (Some(_), _) => Box::pin(ready(Ok(no_call(is_post)))),
@@ -83,7 +83,7 @@ impl Service<wire::Request<Body>> for Dialects {
                 let dialects = self.clone();
                 Box::pin(self.origins.layer.layer(service_fn(move |request| dialects.translate(request))).call(request))
             }
-            Some(Page::Foreign) => Box::pin(ready(Ok(errors::response(&status::origin_refused())))),
+            Some(Page::Foreign) => Box::pin(ready(Ok(errors::response(&status::origin_status())))),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Encoding {
         }
     }
 
-    const fn kind(self) -> HeaderValue {
+    const fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Json => "application/json",
             Self::Protobuf => "application/proto",
@@ -56,7 +56,7 @@ impl Encoding {
 }
 
 /// Calls a gRPC service, and converts its response to Connect.
-pub(super) async fn answered(
+pub(super) async fn answer_unary(
     services: Services,
     request: wire::Request<Body>,
     method: Method,
@@ -65,16 +65,20 @@ pub(super) async fn answered(
     if method.streams {
         return Ok(errors::response(&status::streams()));
     }
-    let asked = match asked(request, method.clone(), encoding) {
+    let asked = match to_grpc_request(request, method.clone(), encoding) {
         Ok(asked) => asked,
         Err(wrong) => return Ok(errors::response(&wrong)),
     };
     let Ok(response) = services.observe(asked).await;
-    Ok(told(response, &method, encoding).await.unwrap_or_else(|wrong| errors::response(&wrong)))
+    Ok(to_connect_response(response, &method, encoding).await.unwrap_or_else(|wrong| errors::response(&wrong)))
 }
 
 /// The request of gRPC. Its body is read on demand, which is after authentication.
-fn asked(request: wire::Request<Body>, method: Method, encoding: Encoding) -> Result<wire::Request<Body>, Status> {
+fn to_grpc_request(
+    request: wire::Request<Body>,
+    method: Method,
+    encoding: Encoding,
+) -> Result<wire::Request<Body>, Status> {
     let (mut head, body) = request.into_parts();
     let timeout = head.headers.get(&TIMEOUT).map(grpc_timeout).transpose()?;
     let is_gzip = match head.headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
@@ -88,12 +92,12 @@ fn asked(request: wire::Request<Body>, method: Method, encoding: Encoding) -> Re
     head.headers.extend(timeout.map(|timeout| (GRPC_TIMEOUT, timeout)));
     let frame = async move {
         let bytes = body_of(body).await?;
-        let bytes = if is_gzip { unzipped(&bytes)? } else { bytes };
+        let bytes = if is_gzip { decompress(&bytes)? } else { bytes };
         let message = match encoding {
             Encoding::Json => method.request(&bytes)?.into(),
             Encoding::Protobuf => bytes,
         };
-        Ok::<_, Status>(Frame::data(framed(&message)))
+        Ok::<_, Status>(Frame::data(frame_message(&message)))
     };
     Ok(wire::Request::from_parts(head, Body::new(StreamBody::new(Box::pin(stream::once(frame))))))
 }
@@ -114,14 +118,14 @@ async fn body_of(body: Body) -> Result<Bytes, Status> {
     }
 }
 
-fn unzipped(bytes: &[u8]) -> Result<Bytes, Status> {
+fn decompress(bytes: &[u8]) -> Result<Bytes, Status> {
     let mut plain = Vec::new();
     let limit = MESSAGE_BYTES_MAX as u64 + 1;
     GzDecoder::new(bytes).take(limit).read_to_end(&mut plain).map_err(|_| status::encoding_unknown())?;
     if plain.len() > MESSAGE_BYTES_MAX { Err(status::body_too_large()) } else { Ok(plain.into()) }
 }
 
-fn framed(message: &[u8]) -> Bytes {
+fn frame_message(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.len());
     frame.put_u8(0);
     frame.put_u32(message.len() as u32);
@@ -130,7 +134,7 @@ fn framed(message: &[u8]) -> Bytes {
 }
 
 /// Converts a gRPC response to one of Connect.
-async fn told(
+async fn to_connect_response(
     response: wire::Response<Body>,
     method: &Method,
     encoding: Encoding,
@@ -154,8 +158,8 @@ async fn told(
     let mut response = wire::Response::new(Body::new(http_body_util::Full::new(content)));
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, encoding.kind());
-    headers.extend(crate::web::guarded());
+    headers.insert(header::CONTENT_TYPE, encoding.content_type());
+    headers.extend(crate::web::guard_headers());
     Ok(response)
 }
 

@@ -209,7 +209,7 @@ fn element(file: &FileDescriptorProto, path: &[i32]) -> String {
 }
 
 /// The numbers in the comments of `proto/`, by element.
-fn commented() -> BTreeMap<String, BTreeSet<String>> {
+fn read_comments() -> BTreeMap<String, BTreeSet<String>> {
     let files = FileDescriptorSet::decode(callgate_proto::v1::DESCRIPTORS).expect("descriptors").file;
     let mut found = BTreeMap::new();
     for file in files.iter().filter(|file| file.package() == "callgate.v1") {
@@ -235,7 +235,7 @@ fn comments_of_the_contract_have_exactly_the_listed_numbers() {
             listed.entry(element.to_owned()).or_default().extend(numbers);
         }
     }
-    let commented = commented();
+    let commented = read_comments();
     let elements: BTreeSet<&String> = listed.keys().chain(commented.keys()).collect();
     let differing: Vec<_> = elements
         .into_iter()

@@ -6,7 +6,7 @@ use crate::grpc::{encode::failure, time::timestamp};
 use callgate_core::domain::retries::{CORRECTIONS_MAX, FieldCorrections, RetryGroup, RetryHistory};
 use callgate_proto::{time::duration, v1};
 
-pub(super) fn told(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
+pub(super) fn encode_history(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
     let days = history.days.iter();
     v1::GetRetryHistoryResponse {
         days: days
@@ -17,9 +17,9 @@ pub(super) fn told(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
             })
             .collect(),
         calibration: calibration(&history.retries),
-        worth: Some(worth(&history.retries)),
+        worth: Some(encode_worth(&history.retries)),
         probes: probes(&history.retries),
-        self_corrections: history.self_corrections.iter().take(CORRECTIONS_MAX).map(corrected).collect(),
+        self_corrections: history.self_corrections.iter().take(CORRECTIONS_MAX).map(encode_corrections).collect(),
         data_start_time: history.back_to.map(timestamp),
     }
 }
@@ -42,7 +42,7 @@ fn calibration(retries: &[RetryGroup]) -> Vec<v1::RetryCalibration> {
     tenths.into_iter().map(told).collect()
 }
 
-fn worth(retries: &[RetryGroup]) -> v1::RetryWorth {
+fn encode_worth(retries: &[RetryGroup]) -> v1::RetryWorth {
     let sum = |part: fn(&RetryGroup) -> u64| retries.iter().map(part).fold(0, u64::saturating_add);
     v1::RetryWorth {
         retries: sum(|one| one.retries),
@@ -75,7 +75,7 @@ fn probes(retries: &[RetryGroup]) -> Vec<v1::RetryProbe> {
     probes
 }
 
-fn corrected(known: &FieldCorrections) -> v1::SelfCorrection {
+fn encode_corrections(known: &FieldCorrections) -> v1::SelfCorrection {
     v1::SelfCorrection {
         tool: known.count.tool.to_string(),
         field: known.count.field.clone(),

@@ -13,9 +13,9 @@ use callgate_core::domain::{
 const SAID_BEFORE: &str = "you have approved it before; the second approval must be another person's";
 
 impl StatusSource for CommandRejection {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         let (code, reason, message) = match self {
-            Self::UnknownSession => return SessionUnknown.told(),
+            Self::UnknownSession => return SessionUnknown.into_status(),
             Self::PhaseForbidden(objection) => (Code::FailedPrecondition, "PHASE_FORBIDDEN", objection),
             Self::TooManyGrants => (
                 Code::ResourceExhausted,
@@ -25,7 +25,7 @@ impl StatusSource for CommandRejection {
             Self::UnknownGrant => {
                 (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree".to_owned())
             }
-            Self::NotRaised(why) => return why.told(),
+            Self::NotRaised(why) => return why.into_status(),
             Self::UnknownApproval => (
                 Code::NotFound,
                 "APPROVAL_UNKNOWN",
@@ -73,7 +73,7 @@ impl StatusSource for CommandRejection {
                 "SCOPE_TOO_WIDE",
                 "two people must approve it, which holds for the one call: answer without a scope".to_owned(),
             ),
-            Self::Edit(rejection) => return rejection.told(),
+            Self::Edit(rejection) => return rejection.into_status(),
             Self::SelfApproval => (
                 Code::PermissionDenied,
                 "SELF_APPROVAL",
@@ -90,7 +90,7 @@ impl StatusSource for CommandRejection {
 }
 
 impl StatusSource for BudgetNotRaised {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         let (code, reason, message) = match self {
             Self::NoSuchLimit { scope, dimension } => {
                 let (scope, key) = (scope.as_str(), dimension.as_str());

@@ -26,14 +26,14 @@ pub(in crate::grpc) fn body_too_large() -> Status {
 }
 
 /// A page of an origin that is not allowed.
-pub(in crate::grpc) fn origin_refused() -> Status {
+pub(in crate::grpc) fn origin_status() -> Status {
     let message = "pages of this origin may not send requests: the server's --origin lists the allowed ones";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }
 
 /// A request to a foreign name, where no credential is required (DNS rebinding): a page may have a name of its own
 /// resolve to this machine.
-pub(in crate::grpc) fn name_refused() -> Status {
+pub(in crate::grpc) fn host_name_status() -> Status {
     let message = "use an IP address or localhost: without credentials this server refuses other names";
     status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }

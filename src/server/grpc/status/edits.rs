@@ -10,7 +10,7 @@ use crate::grpc::approvals::EDITED;
 use callgate_core::domain::{rejection::EditRejection, violation::Violation};
 
 impl StatusSource for EditRejection {
-    fn told(self) -> Status {
+    fn into_status(self) -> Status {
         let (reason, message) = match self {
             Self::Invalid(violations) => return invalid(&violations),
             Self::OtherArguments { by } => (
@@ -23,7 +23,7 @@ impl StatusSource for EditRejection {
                 "the user of the agent's host may be answering it at a prompt, which cannot show other arguments"
                     .to_owned(),
             ),
-            Self::NotStored(fields) => ("EDIT_NOT_STORED", not_stored(&fields)),
+            Self::NotStored(fields) => ("EDIT_NOT_STORED", describe_unstored_fields(&fields)),
         };
         status(Code::FailedPrecondition, reason, message, None)
     }
@@ -47,7 +47,7 @@ fn invalid(violations: &[Violation]) -> Status {
 }
 
 /// The model gets the stored arguments.
-fn not_stored(fields: &[String]) -> String {
+fn describe_unstored_fields(fields: &[String]) -> String {
     let (which, it) = match fields {
         [] => ("these arguments are".to_owned(), "them"),
         fields => (format!("{} is", fields.join(", ")), "it"),

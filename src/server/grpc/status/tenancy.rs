@@ -16,7 +16,7 @@ pub(in crate::grpc) fn not_of_the_plane() -> Status {
 }
 
 /// A rejected change of a tenant.
-pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
+pub(in crate::grpc) fn tenant_change_status(why: &TenantChange) -> Status {
     let (code, reason, message) = match why {
         TenantChange::Taken => {
             (Code::AlreadyExists, "TENANT_EXISTS", "a tenant has or had this name, and names are never reused")
@@ -37,7 +37,7 @@ pub(in crate::grpc) fn tenant_unchanged(why: &TenantChange) -> Status {
 }
 
 /// A quota of the tenant is used up. Only the one of calls refills by itself.
-pub(in crate::grpc) fn quota_exceeded(quota: Quota) -> Status {
+pub(in crate::grpc) fn quota_status(quota: Quota) -> Status {
     let info: HashMap<String, String> = [("quota".to_owned(), quota.as_str().to_owned())].into();
     let mut details = ErrorDetails::with_error_info("QUOTA_EXCEEDED", DOMAIN, info);
     let message = match quota {
@@ -60,7 +60,7 @@ pub(in crate::grpc) fn key_missing() -> Status {
 }
 
 /// The tenant of a request is not served.
-pub(in crate::grpc) fn not_served(state: Option<TenantState>) -> Status {
+pub(in crate::grpc) fn unserved_tenant_status(state: Option<TenantState>) -> Status {
     let (reason, message) = match state {
         Some(TenantState::Suspended) => {
             ("TENANT_SUSPENDED", "the tenant is suspended: only outcomes of calls permitted before are accepted")

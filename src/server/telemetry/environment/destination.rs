@@ -37,7 +37,7 @@ impl Protocol {
         }
     }
 
-    const fn other(self) -> Self {
+    const fn other_protocol(self) -> Self {
         match self {
             Self::Grpc => Self::Http,
             Self::Http => Self::Grpc,
@@ -67,7 +67,7 @@ impl Destination {
 
     /// Hint at a likely cause where the port is the other protocol's.
     pub(in crate::telemetry) fn hint(&self) -> Option<String> {
-        let (ours, other) = (self.protocol, self.protocol.other());
+        let (ours, other) = (self.protocol, self.protocol.other_protocol());
         (self.endpoint.port_u16() == Some(other.port())).then(|| {
             format!(
                 "{} is commonly the port of OTLP by {}, and this is {}: set OTEL_EXPORTER_OTLP_PROTOCOL={}, or use \
@@ -122,7 +122,7 @@ pub(super) fn read(
     // The command line's endpoint stands before this one: it counts as read.
     values.text("OTEL_EXPORTER_OTLP_ENDPOINT");
 
-    let exported = exported(values, signal);
+    let exported = is_exported(values, signal);
     if exported == Some(false) || (exported.is_none() && endpoint.or(base).is_none()) {
         return Ok(None);
     }
@@ -130,15 +130,18 @@ pub(super) fn read(
         None | Some("grpc") => Protocol::Grpc,
         Some("http/protobuf") => Protocol::Http,
         Some(other) => {
-            return Err(refused(&protocol_name, format!("callgate supports grpc and http/protobuf, not {other:?}")));
+            return Err(refuse_value(
+                &protocol_name,
+                format!("callgate supports grpc and http/protobuf, not {other:?}"),
+            ));
         }
     };
     let endpoint = match (endpoint, base) {
-        (Some(endpoint), _) => parsed(endpoint, None)?,
-        (None, Some(base)) => parsed(base, (protocol == Protocol::Http).then_some(signal))?,
+        (Some(endpoint), _) => parse_endpoint(endpoint, None)?,
+        (None, Some(base)) => parse_endpoint(base, (protocol == Protocol::Http).then_some(signal))?,
         (None, None) => {
             let local = format!("http://localhost:{}", protocol.port());
-            parsed(&local, (protocol == Protocol::Http).then_some(signal))?
+            parse_endpoint(&local, (protocol == Protocol::Http).then_some(signal))?
         }
     };
     if let Some(headers) = headers {
@@ -150,8 +153,10 @@ pub(super) fn read(
         let identity = match (certificate, key) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((file(&certificate_name, &certificate)?, file(&key_name, &key)?)),
-            (Some(_), None) => return Err(refused(&certificate_name, format!("it requires its key in {key_name}"))),
-            (None, Some(_)) => return Err(refused(&key_name, format!("it requires {certificate_name}"))),
+            (Some(_), None) => {
+                return Err(refuse_value(&certificate_name, format!("it requires its key in {key_name}")));
+            }
+            (None, Some(_)) => return Err(refuse_value(&key_name, format!("it requires {certificate_name}"))),
         };
         Ok(DestinationTls { authorities, identity })
     });
@@ -161,20 +166,20 @@ pub(super) fn read(
 }
 
 /// True when a signal's exporter is named, and is `otlp`. None: no exporter is named.
-fn exported(values: &mut Values<'_>, signal: Signal) -> Option<bool> {
+fn is_exported(values: &mut Values<'_>, signal: Signal) -> Option<bool> {
     let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_ascii_uppercase());
     let mut names = values.text(&name)?.split(',').map(str::trim).filter(|name| !name.is_empty());
     let (otlp, others): (Vec<_>, Vec<_>) = names.by_ref().partition(|name| *name == "otlp");
     // Metrics are served at /metrics in any case.
     let is_done = |other: &&str| *other == "none" || (*other == "prometheus" && matches!(signal, Signal::Metrics));
     if !others.iter().all(is_done) {
-        values.ignored(&name, "callgate exports by otlp, or none");
+        values.warn_ignored(&name, "callgate exports by otlp, or none");
     }
     Some(!otlp.is_empty())
 }
 
 /// An endpoint, with the path of a signal behind it.
-fn parsed(endpoint: &str, signal: Option<Signal>) -> Result<Uri, TelemetryError> {
+fn parse_endpoint(endpoint: &str, signal: Option<Signal>) -> Result<Uri, TelemetryError> {
     let wrong = |why: String| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), why };
     let uri: Uri = endpoint.parse().map_err(|error| wrong(format!("{error}")))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
@@ -200,16 +205,19 @@ fn check_headers(name: &str, text: &str) -> Result<(), TelemetryError> {
         });
         if !whole {
             let n = i + 1;
-            return Err(refused(name, format!("its entry {n} is no header: it should read name=value,name=value")));
+            return Err(refuse_value(
+                name,
+                format!("its entry {n} is no header: it should read name=value,name=value"),
+            ));
         }
     }
     Ok(())
 }
 
 fn file(name: &str, path: &str) -> Result<Vec<u8>, TelemetryError> {
-    std::fs::read(path).map_err(|error| refused(name, format!("{path} cannot be read: {error}")))
+    std::fs::read(path).map_err(|error| refuse_value(name, format!("{path} cannot be read: {error}")))
 }
 
-fn refused(name: &str, why: String) -> TelemetryError {
+fn refuse_value(name: &str, why: String) -> TelemetryError {
     TelemetryError::Variable { name: name.to_owned(), why }
 }

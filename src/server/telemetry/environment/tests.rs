@@ -21,7 +21,7 @@ fn ways(plan: &ExportPlan) -> [String; 3] {
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
 
 #[test]
-fn nothing_is_exported_that_nobody_asked_for() {
+fn export_is_off_by_default() {
     assert_eq!(ways(&plan(&[])), ["-", "-", "-"]);
     assert_eq!(ways(&plan(&[ENDPOINT, ("OTEL_SDK_DISABLED", "TRUE")])), ["-", "-", "-"]);
     let one = plan(&[ENDPOINT, ("OTEL_LOGS_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "prometheus")]);
@@ -37,7 +37,7 @@ fn an_exporter_that_is_asked_for_by_name_goes_to_this_machine() {
 }
 
 #[test]
-fn over_http_the_common_endpoint_gets_the_signals_path_and_a_signals_own_is_taken_as_it_is() {
+fn http_endpoint_gets_the_path_of_the_signal_unless_it_is_the_signals_own() {
     let plan = plan(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/otel/"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
@@ -61,7 +61,7 @@ fn the_command_lines_endpoint_stands_before_the_environments() {
 }
 
 #[test]
-fn what_tunes_is_followed() {
+fn tuning_variables_are_applied() {
     let plan = plan(&[
         ENDPOINT,
         ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
@@ -91,7 +91,7 @@ fn what_tunes_is_followed() {
 }
 
 #[test]
-fn what_only_tunes_is_warned_of_and_left_as_it_is() {
+fn invalid_tuning_variable_is_ignored_with_a_warning() {
     let plan = plan(&[
         ENDPOINT,
         ("OTEL_SDK_DISABLED", "yes"),
@@ -131,7 +131,7 @@ fn what_only_tunes_is_warned_of_and_left_as_it_is() {
 }
 
 #[test]
-fn what_would_send_to_nowhere_is_refused() {
+fn endpoint_without_a_destination_is_refused() {
     let with =
         |name: &'static str, value: &'static str| error(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c"), (name, value)]);
     assert_eq!(

@@ -23,7 +23,7 @@ impl<'a> Values<'a> {
     }
 
     /// Warns of a variable with an unsupported value, and `why`.
-    pub(super) fn ignored(&mut self, name: &str, why: &str) {
+    pub(super) fn warn_ignored(&mut self, name: &str, why: &str) {
         let value = self.text(name).unwrap_or_default();
         self.warnings.push(format!("{name}={value} is ignored: {why}"));
     }
@@ -33,7 +33,7 @@ impl<'a> Values<'a> {
         let is_set = self.text(name).is_some();
         let is_word = |value: &String| words.contains(&value.to_ascii_lowercase().as_str());
         if is_set && !self.environment.get(name).is_some_and(is_word) {
-            self.ignored(name, why);
+            self.warn_ignored(name, why);
         }
     }
 
@@ -42,7 +42,7 @@ impl<'a> Values<'a> {
             Some("true") => true,
             None | Some("false") => false,
             Some(_) => {
-                self.ignored(name, "it should be true or false; false applies");
+                self.warn_ignored(name, "it should be true or false; false applies");
                 false
             }
         }
@@ -55,7 +55,7 @@ impl<'a> Values<'a> {
             Some(Ok(millis)) if millis > 0 => Duration::from_millis(millis.into()),
             Some(_) => {
                 let why = format!("it should be a number of milliseconds from 1; {} applies", default.as_millis());
-                self.ignored(name, &why);
+                self.warn_ignored(name, &why);
                 default
             }
         }
@@ -66,7 +66,7 @@ impl<'a> Values<'a> {
             None => default,
             Some(Ok(count)) if (1..=max).contains(&count) => count,
             Some(_) => {
-                self.ignored(name, &format!("it should be a number from 1 to {max}; {default} applies"));
+                self.warn_ignored(name, &format!("it should be a number from 1 to {max}; {default} applies"));
                 default
             }
         }

@@ -7,7 +7,7 @@ use opentelemetry::{
     metrics::{Counter, Gauge, Histogram},
 };
 
-use super::{super::names, Metrics, make::Make};
+use super::{super::names, Metrics, instruments::InstrumentFactory};
 use callgate_core::domain::inbox::QuestionState;
 
 /// Bounds of the buckets of people's answers, in seconds: from a moment to two days.
@@ -44,7 +44,7 @@ pub(super) struct ServerMetrics {
 }
 
 impl ServerMetrics {
-    pub(super) fn new(make: &Make<'_>) -> Self {
+    pub(super) fn new(make: &InstrumentFactory<'_>) -> Self {
         let left = make.0.i64_gauge(names::METRIC_CERTIFICATE_LEFT).with_unit("s");
         Self {
             store_up: make.gauge(names::METRIC_STORE_UP, "", "1 while the database responds and stores."),
@@ -97,7 +97,7 @@ impl ServerMetrics {
     }
 
     /// The oldest change of a commit waited so long for it.
-    pub(super) fn waited(&self, waited: Duration) {
+    pub(super) fn record_commit_wait(&self, waited: Duration) {
         self.queue_wait.record(waited.as_secs_f64(), &[]);
     }
 }
@@ -109,12 +109,12 @@ impl Metrics {
     }
 
     /// Records the changes that wait for a commit.
-    pub fn queued(&self, changes: usize) {
+    pub fn record_queue(&self, changes: usize) {
         self.plane.queue_depth.record(changes as u64, &[]);
     }
 
     /// Records a pool's connections: in use, idle, and their limit.
-    pub fn connected(&self, pool: &'static str, (used, idle, max): (usize, usize, usize)) {
+    pub fn record_connections(&self, pool: &'static str, (used, idle, max): (usize, usize, usize)) {
         let pool = KeyValue::new(names::CONNECTION_POOL, pool);
         for (state, count) in [("used", used), ("idle", idle)] {
             let labels = [pool.clone(), KeyValue::new(names::CONNECTION_STATE, state)];
@@ -124,7 +124,7 @@ impl Metrics {
     }
 
     /// Records this replica's cache: call trees, and their approximate size in bytes.
-    pub fn cached(&self, (trees, bytes): (usize, usize)) {
+    pub fn record_cache(&self, (trees, bytes): (usize, usize)) {
         self.plane.cache_trees.record(trees as u64, &[]);
         self.plane.cache_size.record(bytes as u64, &[]);
     }
@@ -135,13 +135,13 @@ impl Metrics {
     }
 
     /// Records the Evaluates that are judged, and that wait for their turn.
-    pub fn admitted(&self, (at_work, waiting): (usize, usize)) {
+    pub fn record_admission(&self, (at_work, waiting): (usize, usize)) {
         self.plane.at_work.record(at_work as u64, &[]);
         self.plane.waiting.record(waiting as u64, &[]);
     }
 
     /// An Evaluate waited so long for its turn, and had it.
-    pub fn entered(&self, waited: Duration) {
+    pub fn record_admission_wait(&self, waited: Duration) {
         self.plane.admission_wait.record(waited.as_secs_f64(), &[]);
     }
 
@@ -182,18 +182,18 @@ impl Metrics {
     }
 
     /// An approval request was answered or withdrawn after `waited_ms`.
-    pub fn answered(&self, state: QuestionState, waited_ms: u64) {
+    pub fn record_approval(&self, state: QuestionState, waited_ms: u64) {
         let labels = [KeyValue::new(names::ANSWER, state.as_str())];
         self.plane.approvals_wait.record(Duration::from_millis(waited_ms).as_secs_f64(), &labels);
     }
 
     /// Records the sessions of the whole database that were stopped within the last hour, and have not gone on.
-    pub fn stopped(&self, sessions: u64) {
+    pub fn record_stopped_sessions(&self, sessions: u64) {
         self.plane.sessions_stopped.record(sessions, &[]);
     }
 
     /// Records the halts in force, by kind.
-    pub fn halted(&self, halts: impl IntoIterator<Item = (&'static str, u64)>) {
+    pub fn record_halts(&self, halts: impl IntoIterator<Item = (&'static str, u64)>) {
         for (kind, count) in halts {
             self.plane.halts.record(count, &[KeyValue::new(names::HALT_KIND, kind)]);
         }

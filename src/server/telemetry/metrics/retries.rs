@@ -5,7 +5,7 @@ use opentelemetry::{
     metrics::{Counter, Histogram},
 };
 
-use super::{super::names, make::Make};
+use super::{super::names, instruments::InstrumentFactory};
 use callgate_core::domain::profile::{FollowUpKind, Trial};
 
 /// Bounds of the predicted chances' buckets: tenths, as a calibration plot has them.
@@ -18,7 +18,7 @@ pub(super) struct RetryMetrics {
 }
 
 impl RetryMetrics {
-    pub(super) fn new(make: &Make<'_>) -> Self {
+    pub(super) fn new(make: &InstrumentFactory<'_>) -> Self {
         let predicted = make.0.f64_histogram(names::METRIC_RETRY_PREDICTED);
         let predicted = predicted.with_description("Predicted chances of retries, by result.");
         Self {
@@ -29,7 +29,7 @@ impl RetryMetrics {
 
     /// A retry with the same arguments has an outcome. One with others is no evidence on the advice, which was about
     /// these.
-    pub(super) fn settled(&self, trial: &Trial) {
+    pub(super) fn record_trial(&self, trial: &Trial) {
         let Trial { follow_up, ok, .. } = trial;
         if follow_up.kind != FollowUpKind::Same {
             return;

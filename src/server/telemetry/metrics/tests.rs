@@ -17,7 +17,7 @@ use opentelemetry_sdk::{
 use super::*;
 use crate::telemetry::testing;
 use callgate_core::domain::{
-    budget::{BudgetScope, Dimension, Left},
+    budget::{BudgetScope, Dimension, RemainingBudget},
     finding::{Decision, Level},
     outcome::OutcomeStatus,
 };
@@ -138,27 +138,35 @@ fn everything_is_counted_by_bounded_labels() {
 
     let took = Duration::from_millis(500);
     let card = Proposal { declared: true, ..testing::proposal("charge_card") };
-    let left = |scope, dimension, used, limit| Left { scope, dimension, used, limit, extra: 0 };
+    let left = |scope, dimension, used, limit| RemainingBudget { scope, dimension, used, limit, extra: 0 };
     let spent = vec![left(BudgetScope::Run, Dimension::Steps, 3, 4), left(BudgetScope::Tenant, Dimension::Cost, 6, 4)];
-    metrics.evaluated(&Verdict { left: spent.clone(), ..testing::allow() }, &card, took);
-    metrics.evaluated(&Verdict { left: spent, replayed: true, ..testing::allow() }, &card, took);
-    metrics.clone().evaluated(&testing::allow(), &card, took);
-    metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
-    metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), &card, took);
-    metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None), (&card.request.tool, true), took);
-    let double = SettledEvent { double_effect: true, ..testing::settled(OutcomeStatus::Success, None, None) };
-    metrics.recorded(&double, (&card.request.tool, true), took);
+    metrics.record_evaluate(&Verdict { left: spent.clone(), ..testing::allow() }, &card, took);
+    metrics.record_evaluate(&Verdict { left: spent, replayed: true, ..testing::allow() }, &card, took);
+    metrics.clone().record_evaluate(&testing::allow(), &card, took);
+    metrics.record_evaluate(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
+    metrics.record_evaluate(
+        &testing::shadow_verdict(testing::loop_broken(Decision::Deny, Level::Critical, 20)),
+        &card,
+        took,
+    );
+    metrics.record_report(
+        &testing::settled_event(OutcomeStatus::Success, None, None),
+        (&card.request.tool, true),
+        took,
+    );
+    let double = SettledEvent { double_effect: true, ..testing::settled_event(OutcomeStatus::Success, None, None) };
+    metrics.record_report(&double, (&card.request.tool, true), took);
     let limited = Some(FailureKind::RateLimited);
-    metrics.recorded(
-        &testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))),
+    metrics.record_report(
+        &testing::settled_event(OutcomeStatus::Error, limited, Some((true, 1_000))),
         (&card.request.tool, false),
         took,
     );
-    metrics.committed(3, took, took);
+    metrics.record_commit(3, took, took);
     metrics.conflict("version");
     metrics.turned_away();
-    metrics.deleted("trees", 2);
-    metrics.coerced(&card.request.tool);
+    metrics.record_deletions("trees", 2);
+    metrics.record_coercion(&card.request.tool);
     provider.force_flush().expect("flushed");
 
     let found = figures.0.lock().unwrap().clone();
@@ -171,6 +179,6 @@ fn everything_is_counted_by_bounded_labels() {
 #[test]
 fn without_a_collector_counting_is_harmless() {
     let metrics = Metrics::none();
-    metrics.evaluated(&testing::allow(), &testing::proposal("charge_card"), Duration::ZERO);
+    metrics.record_evaluate(&testing::allow(), &testing::proposal("charge_card"), Duration::ZERO);
     metrics.conflict("version");
 }

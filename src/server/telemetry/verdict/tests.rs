@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::telemetry::testing::{self, LoggedEvent, allow, heard, loop_broken, refused, settled, shadowed};
+use crate::telemetry::testing::{
+    self, LoggedEvent, allow, log_work, loop_broken, refused_verdict, settled_event, shadow_verdict,
+};
 use callgate_core::domain::{event::SettledEvent, failure::FailureKind, finding::Finding};
 
 fn no_window() -> [(Fingerprint, Option<ResultDigest>); 0] {
     []
 }
 
-fn said(verdict: &Verdict) -> LoggedEvent {
-    let lines = heard(|| evaluated(verdict, &testing::proposal("charge_card"), 0, no_window()));
+fn capture_verdict(verdict: &Verdict) -> LoggedEvent {
+    let lines = log_work(|| log_verdict(verdict, &testing::proposal("charge_card"), 0, no_window()));
     let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
     line.clone()
 }
 
-fn told(settled: &SettledEvent) -> LoggedEvent {
-    let lines = heard(|| recorded(settled));
+fn capture_report(settled: &SettledEvent) -> LoggedEvent {
+    let lines = log_work(|| log_outcome(settled));
     let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
     line.clone()
 }
@@ -29,7 +31,7 @@ fn a_decision_is_one_line_that_is_readable_alone() {
     for (verdict, level, message) in [
         (allow(), LogLevel::DEBUG, "allow charge_card"),
         (
-            refused(Decision::Deny, "same_call", Reason::OutcomeUnknown),
+            refused_verdict(Decision::Deny, "same_call", Reason::OutcomeUnknown),
             LogLevel::INFO,
             "deny charge_card: outcome_unknown (same_call)",
         ),
@@ -54,7 +56,7 @@ fn a_decision_is_one_line_that_is_readable_alone() {
             "stop at charge_card: no_progress (repeat, break at 30)",
         ),
         (
-            shadowed(loop_broken(Decision::Deny, Level::Critical, 20)),
+            shadow_verdict(loop_broken(Decision::Deny, Level::Critical, 20)),
             LogLevel::INFO,
             "allow charge_card, in shadow mode instead of deny: no_progress (repeat, critical at 20)",
         ),
@@ -64,7 +66,7 @@ fn a_decision_is_one_line_that_is_readable_alone() {
             "deny charge_card, replayed: no_progress (repeat, critical at 20)",
         ),
     ] {
-        let line = said(&verdict);
+        let line = capture_verdict(&verdict);
         assert_eq!((line.level, line.message()), (level, message));
         assert_eq!(line.target, names::TARGET_DECISION);
     }
@@ -72,10 +74,10 @@ fn a_decision_is_one_line_that_is_readable_alone() {
 
 #[test]
 fn a_wait_that_is_told_again_and_again_is_said_now_and_then_and_counted_at_the_end() {
-    let wait = refused(Decision::Wait, "same_call", Reason::RetryTooEarly);
-    let lines = heard(|| {
-        (0..100).for_each(|before| evaluated(&wait, &testing::proposal("charge_card"), before, no_window()));
-        evaluated(&allow(), &testing::proposal("charge_card"), 100, no_window());
+    let wait = refused_verdict(Decision::Wait, "same_call", Reason::RetryTooEarly);
+    let lines = log_work(|| {
+        (0..100).for_each(|before| log_verdict(&wait, &testing::proposal("charge_card"), before, no_window()));
+        log_verdict(&allow(), &testing::proposal("charge_card"), 100, no_window());
     });
     assert_eq!(lines.len(), 101, "who listens at debug hears each");
     let said: Vec<_> = lines.iter().filter(|line| line.level <= LogLevel::INFO).collect();
@@ -95,7 +97,7 @@ fn a_wait_that_is_told_again_and_again_is_said_now_and_then_and_counted_at_the_e
 
 #[test]
 fn every_value_is_a_field_and_no_argument_is() {
-    let line = said(&allow());
+    let line = capture_verdict(&allow());
     let expected = BTreeMap::from([
         ("message", "allow charge_card"),
         ("callgate.tenant", "1"),
@@ -114,9 +116,9 @@ fn every_value_is_a_field_and_no_argument_is() {
     assert_eq!(line.fields["callgate.fingerprint"], allow().fingerprint.to_hex()[..16]);
 
     let all = [
-        said(&shadowed(loop_broken(Decision::Deny, Level::Critical, 20))),
-        said(&refused(Decision::Wait, "same_call", Reason::RetryTooEarly)),
-        told(&settled(OutcomeStatus::Error, Some(FailureKind::Timeout), Some((true, 1_500)))),
+        capture_verdict(&shadow_verdict(loop_broken(Decision::Deny, Level::Critical, 20))),
+        capture_verdict(&refused_verdict(Decision::Wait, "same_call", Reason::RetryTooEarly)),
+        capture_report(&settled_event(OutcomeStatus::Error, Some(FailureKind::Timeout), Some((true, 1_500)))),
     ];
     for (name, value) in all.iter().flat_map(|line| &line.fields) {
         let is_listed = [names::FIELDS, names::CONVENTIONS].concat().contains(name);
@@ -130,7 +132,7 @@ fn a_broken_loop_is_said_with_its_evidence_and_with_no_more_than_that() {
     let (fingerprint, digest) = (allow().fingerprint, ResultDigest::of_success("same"));
     let endless = std::iter::once((fingerprint, None)).chain(std::iter::repeat((fingerprint, Some(digest))));
     let broken = loop_broken(Decision::Deny, Level::Critical, 20);
-    let lines = heard(|| evaluated(&broken, &testing::proposal("charge_card"), 0, endless));
+    let lines = log_work(|| log_verdict(&broken, &testing::proposal("charge_card"), 0, endless));
     let window = &lines[0].fields["callgate.loop.window"];
     let calls: Vec<&str> = window.split(' ').collect();
     let (short, result) = (&fingerprint.to_hex()[..16], &digest.to_hex()[..16]);
@@ -138,39 +140,39 @@ fn a_broken_loop_is_said_with_its_evidence_and_with_no_more_than_that() {
     assert_eq!(calls[..2], [format!("{short}:-"), format!("{short}:{result}")]);
 
     let unread = std::iter::from_fn(|| panic!("the window of a call that is let through is not read"));
-    heard(|| evaluated(&allow(), &testing::proposal("charge_card"), 0, unread));
+    log_work(|| log_verdict(&allow(), &testing::proposal("charge_card"), 0, unread));
 }
 
 #[test]
 fn a_report_is_one_line_that_is_readable_alone() {
     for (settled, level, message) in [
-        (settled(OutcomeStatus::Success, None, None), LogLevel::DEBUG, "success of c7"),
+        (settled_event(OutcomeStatus::Success, None, None), LogLevel::DEBUG, "success of c7"),
         (
-            settled(OutcomeStatus::Error, Some(FailureKind::RateLimited), Some((true, 40_000))),
+            settled_event(OutcomeStatus::Error, Some(FailureKind::RateLimited), Some((true, 40_000))),
             LogLevel::INFO,
             "error of c7: rate_limited, retry after 40 s",
         ),
         (
-            settled(OutcomeStatus::Unknown, Some(FailureKind::Timeout), Some((false, 0))),
+            settled_event(OutcomeStatus::Unknown, Some(FailureKind::Timeout), Some((false, 0))),
             LogLevel::INFO,
             "unknown of c7: timeout, do not retry",
         ),
         (
-            SettledEvent { by_lease: true, ..settled(OutcomeStatus::Unknown, None, None) },
+            SettledEvent { by_lease: true, ..settled_event(OutcomeStatus::Unknown, None, None) },
             LogLevel::INFO,
             "unknown of c7: its lease expired",
         ),
         (
-            SettledEvent { double_effect: true, ..settled(OutcomeStatus::Success, None, None) },
+            SettledEvent { double_effect: true, ..settled_event(OutcomeStatus::Success, None, None) },
             LogLevel::WARN,
             "success of c7: another attempt of the same execution has succeeded too",
         ),
     ] {
-        let line = told(&settled);
+        let line = capture_report(&settled);
         assert_eq!((line.level, line.message()), (level, message));
         assert_eq!(line.target, names::TARGET_RECORD);
     }
-    let line = told(&settled(OutcomeStatus::Error, Some(FailureKind::Auth), Some((false, 0))));
+    let line = capture_report(&settled_event(OutcomeStatus::Error, Some(FailureKind::Auth), Some((false, 0))));
     assert_eq!(line.fields["callgate.retryable"], "false");
     assert!(!line.fields.contains_key("callgate.retry_after_ms"), "there is no wait before no retry");
 }

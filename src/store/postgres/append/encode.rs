@@ -52,8 +52,8 @@ impl ArgumentRows {
     }
 
     /// As an argument; null when empty, so that the append skips the part.
-    pub(super) const fn of_type(&self, element: Oid) -> Sent<'_> {
-        Sent { rows: self, element }
+    pub(super) const fn of_type(&self, element: Oid) -> EncodedRows<'_> {
+        EncodedRows { rows: self, element }
     }
 }
 
@@ -65,19 +65,19 @@ fn length(bytes: &mut [u8], begin: usize) {
 
 /// Rows as an array of their type.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent<'a> {
+pub(super) struct EncodedRows<'a> {
     rows: &'a ArgumentRows,
     element: Oid,
 }
 
-impl Type<Postgres> for Sent<'_> {
+impl Type<Postgres> for EncodedRows<'_> {
     /// Left to the function's parameters.
     fn type_info() -> PgTypeInfo {
         PgTypeInfo::with_oid(Oid(0))
     }
 }
 
-impl<'q> Encode<'q, Postgres> for Sent<'_> {
+impl<'q> Encode<'q, Postgres> for EncodedRows<'_> {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         if self.rows.is_empty() {
             return Ok(IsNull::Yes);
@@ -108,7 +108,7 @@ pub(in crate::postgres) fn column(kind: ColumnKind, value: &impl Value, bytes: &
     value.write(kind.wire(), bytes);
 }
 
-fn sized(bytes: &mut Vec<u8>, value: &[u8]) {
+fn encode_sized(bytes: &mut Vec<u8>, value: &[u8]) {
     bytes.extend_from_slice(&i32::try_from(value.len()).unwrap_or(i32::MAX).to_be_bytes());
     bytes.extend_from_slice(value);
 }
@@ -127,20 +127,20 @@ pub(in crate::postgres) const fn columns(list: &[(&str, ColumnKind)], with_rare:
 
 impl Value for bool {
     fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
-        sized(bytes, &[u8::from(*self)]);
+        encode_sized(bytes, &[u8::from(*self)]);
     }
 }
 
 impl Value for i16 {
     fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
-        sized(bytes, &self.to_be_bytes());
+        encode_sized(bytes, &self.to_be_bytes());
     }
 }
 
 impl Value for i32 {
     fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>) {
         let value = if wire == WireConversion::Day { self.saturating_sub(DAYS_TO_2000) } else { *self };
-        sized(bytes, &value.to_be_bytes());
+        encode_sized(bytes, &value.to_be_bytes());
     }
 }
 
@@ -151,32 +151,32 @@ impl Value for i64 {
         } else {
             *self
         };
-        sized(bytes, &value.to_be_bytes());
+        encode_sized(bytes, &value.to_be_bytes());
     }
 }
 
 impl Value for f32 {
     fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
-        sized(bytes, &self.to_be_bytes());
+        encode_sized(bytes, &self.to_be_bytes());
     }
 }
 
 impl Value for f64 {
     fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
-        sized(bytes, &self.to_be_bytes());
+        encode_sized(bytes, &self.to_be_bytes());
     }
 }
 
 impl Value for &[u8] {
     fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
-        sized(bytes, self);
+        encode_sized(bytes, self);
     }
 }
 
 impl Value for &str {
     fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>) {
         if wire != WireConversion::Json {
-            return sized(bytes, self.as_bytes());
+            return encode_sized(bytes, self.as_bytes());
         }
         let begin = bytes.len();
         // The version of jsonb's binary form.
@@ -237,8 +237,8 @@ macro_rules! rows {
         }
     };
     (@type $life:lifetime $type:ty, $value:expr) => { $type };
-    (@type $life:lifetime $type:ty) => { <$type as $crate::postgres::decode::ColumnValue>::Stored<$life> };
-    (@value of $place:ident.$field:ident) => { $crate::postgres::decode::ColumnValue::stored(&$place.$field) };
+    (@type $life:lifetime $type:ty) => { <$type as $crate::postgres::decode::ColumnValue>::StoredForm<$life> };
+    (@value of $place:ident.$field:ident) => { $crate::postgres::decode::ColumnValue::to_stored(&$place.$field) };
     (@value $value:expr) => { $value };
     ($(#[$doc:meta])* $row:ident<$life:lifetime>($($given:ident: $of:ty),+) { $($before:tt)* } => {
         $($name:ident $(of $place:ident.$field:ident)?: $type:ty $(= $value:expr)? => $kind:expr),+ $(,)?

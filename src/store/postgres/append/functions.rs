@@ -13,7 +13,7 @@ use super::{
         controls::ControlRow,
         row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow},
     },
-    form::{FunctionSchema, OF_TENANTS, ParameterList},
+    statement_forms::{FunctionSchema, OF_TENANTS, ParameterList},
 };
 
 /// Arguments of the append, in lock order: name, columns, and whether the rare ones are included. Trees precede
@@ -49,10 +49,10 @@ const OF_CALL: &str = "c.shard = x.shard and c.tenant_id = x.tenant_id and c.epo
 /// primary key.
 fn write(form: FunctionSchema) -> String {
     let new = |argument: &str, list: ParameterList, table: &str| {
-        form.part(argument, &(form.insert(argument, list, table, true) + " on conflict do nothing"), UNDO)
+        form.append_part(argument, &(form.insert(argument, list, table, true) + " on conflict do nothing"), UNDO)
     };
     let events = |argument: &str, list: ParameterList, table: &str, with_rare: bool| {
-        form.part(argument, &form.insert(argument, list, table, with_rare), UNDO)
+        form.append_part(argument, &form.insert(argument, list, table, with_rare), UNDO)
     };
     let moved_trees = format!(
         "update call_tree t set {}{} where {OF_TREE} and {AS_KNOWN} and {OF_TENANTS}",
@@ -83,14 +83,14 @@ fn write(form: FunctionSchema) -> String {
     );
     [
         form.foreign(),
-        form.part("trees", &moved_trees, UNDO),
+        form.append_part("trees", &moved_trees, UNDO),
         new("new_trees", TreeRow::LIST, "call_tree"),
-        form.part("sessions", &sessions, &or_known),
+        form.append_part("sessions", &sessions, &or_known),
         match form {
             FunctionSchema::OneServer => counters(),
             FunctionSchema::Distributed => counter(),
         },
-        form.part("ledger", &ledger, UNDO),
+        form.append_part("ledger", &ledger, UNDO),
         new_ledger,
         events("calls", CallRow::LIST, "call", false),
         events("full_calls", CallRow::LIST, "call", true),
@@ -117,7 +117,7 @@ fn audit(form: FunctionSchema) -> String {
             names = names(ControlRow::LIST, true)
         ),
         FunctionSchema::Distributed => {
-            FunctionSchema::each("controls", &format!("if x.what is not null then {append}; end if"))
+            FunctionSchema::loop_over_rows("controls", &format!("if x.what is not null then {append}; end if"))
         }
     }
 }
@@ -131,7 +131,7 @@ fn trials(form: FunctionSchema) -> String {
     insert into retry_trial ({columns}) select {values} from unnest(full_outcomes) x where x.follow_up_ok is not null;
   end if;\n"
         ),
-        FunctionSchema::Distributed => FunctionSchema::each(
+        FunctionSchema::Distributed => FunctionSchema::loop_over_rows(
             "full_outcomes",
             &format!(
                 "if x.follow_up_ok is not null then insert into retry_trial ({columns}) values ({values}); end if"
@@ -166,7 +166,7 @@ fn counters() -> String {
 /// [`counters`] with one statement per row.
 fn counter() -> String {
     let insert = FunctionSchema::Distributed.insert("counters", CounterRow::LIST, "counter", true);
-    FunctionSchema::each(
+    FunctionSchema::loop_over_rows(
         "counters",
         &format!(
             "update counter k set used = k.used + x.amount
@@ -198,10 +198,10 @@ fn places(argument: &str, condition: &str) -> String {
     )
 }
 
-/// Arguments that can conflict, in the order of [`lost`]'s result.
+/// Arguments that can conflict, in the order of [`lost_schema`]'s result.
 const LOST: [&str; 7] = ["trees", "new_trees", "sessions", "ledger", "new_ledger", "calls", "full_calls"];
 
-fn lost(form: FunctionSchema) -> String {
+fn lost_schema(form: FunctionSchema) -> String {
     let lost = [
         ("trees", "not", format!("call_tree t where {OF_TREE} and {AS_KNOWN}")),
         ("new_trees", "", format!("call_tree t where {OF_TREE}")),
@@ -222,7 +222,7 @@ fn lost(form: FunctionSchema) -> String {
                     "perform 1 from {rows};
       if {not} found then lost_{argument} := lost_{argument} || i; end if"
                 );
-                format!("  lost_{argument} := '{{}}';\n{}", FunctionSchema::each(argument, &look))
+                format!("  lost_{argument} := '{{}}';\n{}", FunctionSchema::loop_over_rows(argument, &look))
             }
         };
     }
@@ -237,7 +237,7 @@ fn lost(form: FunctionSchema) -> String {
                 "select k.used into m from counter k where {OF_COUNTER};
       used := used || coalesce(m, 0)"
             );
-            format!("  used := '{{}}';\n{}", FunctionSchema::each("counters", &look))
+            format!("  used := '{{}}';\n{}", FunctionSchema::loop_over_rows("counters", &look))
         }
     };
     body + &format!("  now_ms := {NOW};\n")
@@ -263,7 +263,7 @@ pub(super) static DISTRIBUTED: LazyLock<Functions> = LazyLock::new(|| Functions:
 
 impl Functions {
     fn of(form: FunctionSchema) -> Self {
-        let (write, lost) = (write(form), lost(form));
+        let (write, lost) = (write(form), lost_schema(form));
         let columns = ARGUMENTS.map(|(_, list, with_rare)| attributes(list, with_rare)).concat();
         let hash = hex::encode(&Sha256::digest(format!("{write}{lost}{columns}"))[..6]);
         let name = |argument: &str| format!("append_{hash}_{argument}");
@@ -323,26 +323,26 @@ $lost$"
     }
 
     /// The functions for this kind of database.
-    pub(super) fn needed(is_distributed: bool) -> &'static Self {
+    pub(super) fn needed_functions(is_distributed: bool) -> &'static Self {
         if is_distributed { &DISTRIBUTED } else { &FUNCTIONS }
     }
 
     /// The argument types on a new connection. Creates the functions if missing: as the first replica of this build, or
     /// after another one dropped them.
     pub(super) async fn types(&self, conn: &mut PgConnection) -> Result<Vec<Oid>, sqlx::Error> {
-        if let Some(types) = self.known(conn).await? {
+        if let Some(types) = self.find_types(conn).await? {
             return Ok(types);
         }
         let created = self.create(conn).await;
         // A concurrent creation fails in one of many ways; the functions exist then.
-        match (self.known(conn).await?, created) {
+        match (self.find_types(conn).await?, created) {
             (Some(types), _) => Ok(types),
             (None, Err(error)) => Err(error),
             (None, Ok(())) => Err(sqlx::Error::RowNotFound),
         }
     }
 
-    async fn known(&self, conn: &mut PgConnection) -> Result<Option<Vec<Oid>>, sqlx::Error> {
+    async fn find_types(&self, conn: &mut PgConnection) -> Result<Option<Vec<Oid>>, sqlx::Error> {
         let row = conn.fetch_one(AssertSqlSafe(self.types.as_str())).await?;
         let types: Vec<Option<Oid>> = row.try_get(0)?;
         Ok(if row.try_get(1)? { types.into_iter().collect() } else { None })

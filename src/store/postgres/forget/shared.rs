@@ -91,7 +91,7 @@ pub(super) async fn unquote(
 }
 
 /// Deletes or anonymizes ledger rows of a session whose tree was dropped before; the ledger outlives trees.
-pub(super) async fn unname_left(
+pub(super) async fn anonymize_ledger_rows(
     conn: &mut PgConnection,
     of: &Forgetting<'_>,
     part: u16,

@@ -7,10 +7,10 @@ use super::{
         Store,
         codes::RUNNING,
         decode::{self, LoadedRow, at, count, decode, whole},
-        export, look_up,
+        export, point_queries,
         sealed::{self, Opener},
     },
-    line::{self, CallKey, JUDGEMENT, judgement},
+    call_lines::{self, CallKey, JUDGEMENT, judgement},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -67,7 +67,7 @@ async fn whole_call(
     with_rows: bool,
 ) -> LoadedRow<Option<WholeCall>> {
     let tenant = opener.tenant();
-    let Some(root) = look_up::root(conn, tenant, session).await? else { return Ok(None) };
+    let Some(root) = point_queries::root(conn, tenant, session).await? else { return Ok(None) };
     let shard = Shard::of(tenant, &root).0;
     let key = CallKey {
         shard,
@@ -75,9 +75,9 @@ async fn whole_call(
         session: session.to_string(),
         call_id: call_id.to_string(),
     };
-    let Some(line) = line::lines(conn, opener, &[key]).await?.pop() else { return Ok(None) };
+    let Some(line) = call_lines::read_calls(conn, opener, &[key]).await?.pop() else { return Ok(None) };
     let place = CallRows { shard, tenant, root: &root, session: session.as_str(), call_id: call_id.as_str() };
-    let (arguments, justification) = said(conn, &place, opener).await?;
+    let (arguments, justification) = read_texts(conn, &place, opener).await?;
     let (reports, given) = reports(conn, &place, opener).await?;
     Ok(Some(WholeCall {
         arguments,
@@ -98,7 +98,7 @@ async fn whole_call(
 }
 
 /// Arguments and justification at the last judgment.
-async fn said(
+async fn read_texts(
     conn: &mut PgConnection,
     place: &CallRows<'_>,
     opener: &Opener,
@@ -110,7 +110,7 @@ async fn said(
     let rows = place.rows(conn, sql).await?;
     let Some(row) = rows.first() else { return Ok((None, None)) };
     let seq = count(row, "seq")?;
-    let open = |what: &str, column: &str| opener.maybe(what, place.session, seq, row.try_get(column)?);
+    let open = |what: &str, column: &str| opener.optional_text(what, place.session, seq, row.try_get(column)?);
     Ok((open(sealed::ARGUMENTS, "arguments")?, open(sealed::JUSTIFICATION, "justification")?))
 }
 
@@ -127,7 +127,7 @@ async fn judgements(conn: &mut PgConnection, place: &CallRows<'_>, opener: &Open
 #[derive(Default)]
 struct GivenLast {
     result: Option<String>,
-    whole: Option<callgate_core::domain::whole::FullText>,
+    whole: Option<callgate_core::domain::truncation::FullText>,
     error: Option<String>,
 }
 
@@ -159,8 +159,9 @@ async fn reports(
     );
     let given = match place.rows(conn, sql).await?.first() {
         Some(row) => {
-            let open =
-                |what: &str, column: &str| opener.maybe(what, place.session, count(row, "seq")?, row.try_get(column)?);
+            let open = |what: &str, column: &str| {
+                opener.optional_text(what, place.session, count(row, "seq")?, row.try_get(column)?)
+            };
             let (result, error) = (open(sealed::RESULT, "result")?, open(sealed::ERROR, "error_message")?);
             GivenLast { result, whole: whole(row)?, error }
         }
@@ -171,7 +172,7 @@ async fn reports(
 
 fn report(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<CallReport> {
     let seq = count(row, "seq")?;
-    let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
+    let open = |what: &str, column: &str| opener.optional_text(what, session, seq, row.try_get(column)?);
     Ok(CallReport {
         seq,
         at: at(row, "at_ms")?,
@@ -199,7 +200,7 @@ async fn answers(conn: &mut PgConnection, place: &CallRows<'_>, opener: &Opener)
             at: at(row, "at_ms")?,
             kind: row.try_get("kind")?,
             by: row.try_get("actor")?,
-            why: opener.maybe(sealed::REASON, place.session, sealed::WHY, row.try_get("reason")?)?,
+            why: opener.optional_text(sealed::REASON, place.session, sealed::WHY, row.try_get("reason")?)?,
             approved: row.try_get("approved")?,
             edited: row.try_get("edited")?,
         })

@@ -3,9 +3,9 @@
 use sqlx::PgConnection;
 
 use super::{
-    super::{Store, decode::LoadedRow, look_up, sealed::Opener},
-    filter::{SearchedTree, TREES_MAX, Trees, bound, condition, is_sealed},
-    line::{self, CallKey},
+    super::{Store, decode::LoadedRow, point_queries, sealed::Opener},
+    call_lines::{self, CallKey},
+    filter::{SearchedTree, TREES_MAX, Trees, bind_filter, condition, is_sealed},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -40,7 +40,7 @@ async fn calls(
     let tenant = opener.tenant();
     let (trees, is_more) = match &wanted.session {
         Some(session) => {
-            let Some(root) = look_up::root(conn, tenant, session).await? else { return Ok(None) };
+            let Some(root) = point_queries::root(conn, tenant, session).await? else { return Ok(None) };
             (vec![SearchedTree::alone(Shard::of(tenant, &root), &root)], false)
         }
         None => {
@@ -69,7 +69,7 @@ async fn calls(
         _ => None,
     };
     Ok(Some(SearchPage {
-        found: line::lines(conn, opener, &keys).await?,
+        found: call_lines::read_calls(conn, opener, &keys).await?,
         since_us: next.as_ref().filter(|_| wanted.session.is_none()).map(|next| next.last_us),
         next,
         is_sealed: is_sealed(&wanted.filter, opener),
@@ -102,11 +102,12 @@ async fn keys_of(
     let shards: Vec<i16> = trees.iter().map(|tree| tree.shard).collect();
     let roots: Vec<&str> = trees.iter().map(|tree| tree.root.as_str()).collect();
     let heard: Vec<i64> = trees.iter().map(|tree| tree.last_us).collect();
-    let query = bound(sql, tenant, &wanted.filter).bind(shards).bind(roots).bind(heard);
+    let query = bind_filter(sql, tenant, &wanted.filter).bind(shards).bind(roots).bind(heard);
     let after = wanted.after.as_ref();
-    let query = query.bind(after.map(|after| after.root.as_str()));
-    let query = query.bind(after.map(|after| i64::try_from(after.seq).unwrap_or(i64::MAX)));
-    let query = query.bind(wanted.session.as_ref().filter(|_| wanted.alone).map(SessionId::as_str));
+    let query = query
+        .bind(after.map(|after| after.root.as_str()))
+        .bind(after.map(|after| i64::try_from(after.seq).unwrap_or(i64::MAX)))
+        .bind(wanted.session.as_ref().filter(|_| wanted.alone).map(SessionId::as_str));
     let rows = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(conn).await?;
-    rows.iter().map(line::key).collect()
+    rows.iter().map(call_lines::key).collect()
 }

@@ -70,9 +70,14 @@ impl Trees<'_> {
                and ($5::bigint is null or t.started_at < to_timestamp($5 / 1000.0))
                and ($6::text[] is null or t.root_id = any($6)) and (not $7 or t.open_calls > 0)
              order by t.last_at desc, t.root_id limit $8",
-        );
-        let query = query.bind(tenant.0).bind(self.after.map(|(at, _)| at)).bind(self.after.map(|(_, root)| root));
-        let query = query.bind(self.since_ms).bind(self.until_ms).bind(&self.roots).bind(self.open);
+        )
+        .bind(tenant.0)
+        .bind(self.after.map(|(at, _)| at))
+        .bind(self.after.map(|(_, root)| root))
+        .bind(self.since_ms)
+        .bind(self.until_ms)
+        .bind(&self.roots)
+        .bind(self.open);
         let rows = query.bind(i64::try_from(max + 1).unwrap_or(i64::MAX)).fetch_all(conn).await?;
         let (mut trees, mut calls) = (Vec::with_capacity(rows.len()), 0);
         for row in &rows {
@@ -134,17 +139,15 @@ pub(super) fn status() -> String {
 pub(super) type FilterQuery<'q> = Query<'q, Postgres, PgArguments>;
 
 /// Binds $1 to $11.
-pub(super) fn bound<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -> FilterQuery<'q> {
-    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0);
-    let query = query
+pub(super) fn bind_filter<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -> FilterQuery<'q> {
+    let query = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(tenant.0)
         .bind(filter.agent.as_deref())
         .bind(filter.tool.as_deref())
-        .bind(filter.decision.map(|d| code(&Decision::ALL, &d)));
-    let query = query
+        .bind(filter.decision.map(|d| code(&Decision::ALL, &d)))
         .bind(filter.rule.as_deref())
         .bind(filter.reason.as_deref())
-        .bind(filter.status.map(|s| code(&OutcomeStatus::ALL, &s)));
-    let query = query
+        .bind(filter.status.map(|s| code(&OutcomeStatus::ALL, &s)))
         .bind(filter.failure.map(|kind| code(&FailureKind::ALL, &kind)))
         .bind(filter.text.as_deref().map(str::to_lowercase));
     query.bind(filter.since.map(|at| at.as_millis())).bind(filter.until.map(|at| at.as_millis()))

@@ -10,7 +10,7 @@ use super::{
         row::code,
         sealed::Opener,
     },
-    filter::{SearchedTree, TREES_MAX, Trees, bound, condition, is_sealed},
+    filter::{SearchedTree, TREES_MAX, Trees, bind_filter, condition, is_sealed},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -48,7 +48,7 @@ async fn sessions(
     let tenant = opener.tenant();
     let halted = with_those_below(conn, tenant, halted).await?;
     let roots = match wanted.standing {
-        Some(SessionStatus::Held) => Some(held(conn, tenant).await?),
+        Some(SessionStatus::Held) => Some(read_waiting_roots(conn, tenant).await?),
         Some(SessionStatus::Halted) if !halted.all && halted.agents.is_empty() => Some(halted.roots.clone()),
         _ => None,
     };
@@ -129,7 +129,7 @@ async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &Ha
 }
 
 /// The roots of trees that wait for approval.
-async fn held(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<String>> {
+async fn read_waiting_roots(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<String>> {
     let roots = sqlx::query_scalar(
         "select distinct c.root_id from call c
          where c.tenant_id = $1 and c.approval_id is not null and c.approval_expires_at > now()",
@@ -180,14 +180,16 @@ async fn of_trees(
     let shards: Vec<i16> = trees.iter().map(|tree| tree.shard).collect();
     let roots: Vec<&str> = trees.iter().map(|tree| tree.root.as_str()).collect();
     let heard: Vec<i64> = trees.iter().map(|tree| tree.last_us).collect();
-    let query = bound(sql, tenant, &wanted.calls).bind(shards).bind(roots).bind(heard);
+    let query = bind_filter(sql, tenant, &wanted.calls).bind(shards).bind(roots).bind(heard);
     let query = query.bind(halted.all).bind(&halted.sessions).bind(&halted.agents);
     let after = wanted.after.as_ref();
-    let query = query.bind(after.map(|after| after.root.as_str())).bind(after.map(|after| after.depth));
-    let query = query.bind(after.map(|after| after.session.as_str()));
-    let query = query.bind(wanted.standing.map(|standing| code(&SessionStatus::ALL, &standing)));
+    let query = query
+        .bind(after.map(|after| after.root.as_str()))
+        .bind(after.map(|after| after.depth))
+        .bind(after.map(|after| after.session.as_str()))
+        .bind(wanted.standing.map(|standing| code(&SessionStatus::ALL, &standing)));
     let rows = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(conn).await?;
-    rows.iter().map(line).collect()
+    rows.iter().map(decode_session).collect()
 }
 
 /// Condition without a restriction.
@@ -198,7 +200,7 @@ fn condition_of_all() -> String {
     all.collect::<Vec<_>>().join(" and ")
 }
 
-fn line(row: &PgRow) -> LoadedRow<SessionLine> {
+fn decode_session(row: &PgRow) -> LoadedRow<SessionLine> {
     Ok(SessionLine {
         place: SessionPlace {
             last_us: row.try_get("last_us")?,

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::{OUTCOMES, TreeRows, same};
+use super::{OUTCOMES, TreeRows, same_session_condition};
 use crate::postgres::{
     codes::{CANCELLED, CHECK, ERROR, READ, RUNNING, SUCCESS, WRITE},
     columns::Column,
     controls::{self, EVENTS_MAX},
     decode::{LoadedRow, at, corrupt, count, decode, name},
-    sealed::{self, Opener, within},
-    wide::RowSet,
+    row_union::RowSet,
+    sealed::{self, Opener, length_condition},
 };
 use callgate_core::domain::{
     budget::BudgetSpend,
@@ -36,13 +36,23 @@ fn columns<const N: usize>(columns: [(&'static str, &'static str, &'static str);
     columns.map(|(name, sql, value)| Column::new(name, sql, value)).into()
 }
 
-pub(super) fn parts(rows_max: usize) -> [RowSet; 8] {
-    [sessions(), by_tool(), seen(), forgotten(rows_max), controlled(), uses(), changes(), kept()]
+pub(super) fn row_sets(rows_max: usize) -> [RowSet; 8] {
+    [
+        sessions(),
+        by_tool(),
+        seen_results(),
+        forgotten_change(rows_max),
+        control_events(),
+        uses(),
+        changes(),
+        dependent_answers(),
+    ]
 }
 
 /// Every session with its current run's spending: the rows since the run's first event.
 fn sessions() -> RowSet {
-    let (c, o, settled) = (same("c", "s"), same("o", "s"), same("o", "c"));
+    let (c, o, settled) =
+        (same_session_condition("c", "s"), same_session_condition("o", "s"), same_session_condition("o", "c"));
     let listed = columns([
         ("no", "int8", "s.no"),
         ("session_id", "text", "s.session_id"),
@@ -97,19 +107,19 @@ fn by_tool() -> RowSet {
     let from = format!(
         "(select s.no, c.tool, count(*) as calls from s join #call c on {} where c.attempt is not null
           group by 1, 2) b",
-        same("c", "s")
+        same_session_condition("c", "s")
     );
     RowSet::new(columns([("no", "int8", "b.no"), ("tool", "text", "b.tool"), ("calls", "int8", "b.calls")]), from)
 }
 
 /// Known results of each session.
-fn seen() -> RowSet {
+fn seen_results() -> RowSet {
     let from = format!(
         "s cross join lateral (
            select o.seq, c.fingerprint, o.digest from #call c join #outcome o on {} and o.permit_seq = c.seq
            where {} and o.status = {SUCCESS} and o.digest is not null order by c.seq desc limit {SEEN_MAX}) x",
-        same("o", "c"),
-        same("c", "s")
+        same_session_condition("o", "c"),
+        same_session_condition("c", "s")
     );
     let listed = columns([
         ("no", "int8", "s.no"),
@@ -123,8 +133,14 @@ fn seen() -> RowSet {
 
 /// The latest possible change among the rows that are not read. The estimate is conservative: a forgotten change only
 /// lets a call run again. Open calls are read.
-fn forgotten(rows_max: usize) -> RowSet {
-    let (c, of_c, of_s, of_o, f) = (same("c", "s"), same("o", "c"), same("o", "s"), same("c", "o"), same("f", "c"));
+fn forgotten_change(rows_max: usize) -> RowSet {
+    let (c, of_c, of_s, of_o, f) = (
+        same_session_condition("c", "s"),
+        same_session_condition("o", "c"),
+        same_session_condition("o", "s"),
+        same_session_condition("c", "o"),
+        same_session_condition("f", "c"),
+    );
     // Successes are scanned from the newest on, so that only few calls are joined.
     let from = format!(
         "s cross join lateral (select c.seq from #call c where {c} order by c.seq desc offset {} limit 1) w
@@ -153,7 +169,7 @@ const USED: &str = "case when e.kind = 'answered' and e.detail -> 'edit' is not 
       and encode(c.args_digest, 'hex') = e.detail #>> '{edit,digest}') end";
 
 /// Control events after the last known event.
-pub(in crate::postgres) fn controlled() -> RowSet {
+pub(in crate::postgres) fn control_events() -> RowSet {
     let from = format!(
         "t cross join lateral (
            select e.* from session_event e where e.shard = t.shard and e.tenant_id = t.tenant_id
@@ -180,7 +196,7 @@ fn uses() -> RowSet {
     let from = format!(
         "(select distinct on (s.no, u ->> 'key') s.no, u::text as used from s join #call c on {} and c.uses is not null
           cross join lateral jsonb_array_elements(c.uses) u order by s.no, u ->> 'key', c.seq desc) u",
-        same("c", "s")
+        same_session_condition("c", "s")
     );
     RowSet::new(columns([("no", "int8", "u.no"), ("used", "text", "u.used")]), from)
 }
@@ -193,8 +209,8 @@ fn changes() -> RowSet {
            where {} and c.effect = {WRITE} and c.resource is not null and c.attempt is not null and not exists (
              select from #outcome o where {} and o.permit_seq = c.seq and o.status in ({ERROR}, {CANCELLED}))
            order by c.seq desc limit {CHANGES_MAX}) w",
-        same("c", "s"),
-        same("o", "c")
+        same_session_condition("c", "s"),
+        same_session_condition("o", "c")
     );
     let listed = columns([
         ("no", "int8", "s.no"),
@@ -208,15 +224,15 @@ fn changes() -> RowSet {
 }
 
 /// Kept answers of dependent calls.
-fn kept() -> RowSet {
+fn dependent_answers() -> RowSet {
     let from = format!(
         "s cross join lateral (
            select o.seq, o.permit_seq, case when {} then o.result end as result
            from #outcome o where {} and o.kept order by o.seq desc limit {KEPT_MAX}) o
          join #call c on {} and c.seq = o.permit_seq",
-        within("o.result", KEPT_BYTES_MAX),
-        same("o", "s"),
-        same("c", "s")
+        length_condition("o.result", KEPT_BYTES_MAX),
+        same_session_condition("o", "s"),
+        same_session_condition("c", "s")
     );
     let listed = columns([
         ("no", "int8", "s.no"),
@@ -230,7 +246,7 @@ fn kept() -> RowSet {
     listed.push(Column::new(
         "arguments",
         "text",
-        format!("case when {} then c.arguments end", within("c.arguments", KEPT_BYTES_MAX)),
+        format!("case when {} then c.arguments end", length_condition("c.arguments", KEPT_BYTES_MAX)),
     ));
     RowSet::new(listed, from)
 }
@@ -242,7 +258,7 @@ pub(super) fn read(head: &PgRow, rows: &TreeRows, opener: &Opener) -> LoadedRow<
     Ok(Totals {
         version: count(head, "version")?,
         last_at: at(head, "last_ms")?,
-        spent: spent(head)?,
+        spent: decode_spend(head)?,
         by_tool: of(BY_TOOL).iter().map(by_tool_of).collect::<LoadedRow<_>>()?,
         open_calls: open_calls(head)?,
         due: decode(head, "due_ms")?,
@@ -250,8 +266,8 @@ pub(super) fn read(head: &PgRow, rows: &TreeRows, opener: &Opener) -> LoadedRow<
         seen: in_order(of(SEEN), usize::MAX, seen_of)?,
         forgotten_change: forgotten.into_iter().max().unwrap_or(0),
         controls: controls::read(of(CONTROLS), opener)?,
-        uses: of(USES).iter().map(controls::used).collect::<LoadedRow<_>>()?,
-        changes: in_order(of(CHANGES), CHANGES_MAX, |row| changed(row, opener))?
+        uses: of(USES).iter().map(controls::decode_use).collect::<LoadedRow<_>>()?,
+        changes: in_order(of(CHANGES), CHANGES_MAX, |row| decode_changed_resource(row, opener))?
             .into_iter()
             .filter(|changed| changed.resource.is_named())
             .collect(),
@@ -269,7 +285,7 @@ fn in_order<T>(rows: &[PgRow], max: usize, read: impl Fn(&PgRow) -> LoadedRow<T>
 }
 
 /// Spending of a tree, from its row.
-pub(in crate::postgres) fn spent(head: &PgRow) -> LoadedRow<BudgetSpend> {
+pub(in crate::postgres) fn decode_spend(head: &PgRow) -> LoadedRow<BudgetSpend> {
     Ok(BudgetSpend {
         steps: count(head, "steps")?,
         calls: count(head, "calls")?,
@@ -292,7 +308,7 @@ fn seen_of(row: &PgRow) -> LoadedRow<(SessionId, Fingerprint, ResultDigest)> {
     Ok((decode(row, "session_id")?, decode(row, "fingerprint")?, decode(row, "digest")?))
 }
 
-fn changed(row: &PgRow, opener: &Opener) -> LoadedRow<ChangedResource> {
+fn decode_changed_resource(row: &PgRow, opener: &Opener) -> LoadedRow<ChangedResource> {
     let seq = count(row, "seq")?;
     let resource = row.try_get::<String, _>("resource")?;
     Ok(ChangedResource {
@@ -305,8 +321,9 @@ fn changed(row: &PgRow, opener: &Opener) -> LoadedRow<ChangedResource> {
 
 fn kept_of(row: &PgRow, opener: &Opener) -> LoadedRow<KeptText> {
     let (seq, id) = (count(row, "seq")?, row.try_get("session_id")?);
-    let arguments = opener.maybe(sealed::ARGUMENTS, id, count(row, "permit_seq")?, row.try_get("arguments")?)?;
-    let result = opener.maybe(sealed::RESULT, id, seq, row.try_get("result")?)?;
+    let arguments =
+        opener.optional_text(sealed::ARGUMENTS, id, count(row, "permit_seq")?, row.try_get("arguments")?)?;
+    let result = opener.optional_text(sealed::RESULT, id, seq, row.try_get("result")?)?;
     Ok((seq, decode(row, "session_id")?, decode(row, "tool")?, arguments, result))
 }
 

@@ -6,8 +6,8 @@ use super::super::{
     decode::{LoadedRow, corrupt},
     findings, marks,
     sealed::{AUDITED, MARKS, Opener, finding_at, with_sealed},
+    text_retention::GONE,
     texts,
-    words::GONE,
 };
 use crate::{
     error::StoreError,
@@ -38,7 +38,7 @@ impl<'k> Resealer<'k> {
         let seq = row.get("seq").and_then(Value::as_u64).unwrap_or_default();
         let session = row.get("session_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut at = At { session: &session, seq, is_changed: false };
-        texts::each(kind, &mut row, seq, &mut |what, seq, stored| {
+        texts::visit_texts(kind, &mut row, seq, &mut |what, seq, stored| {
             at.is_changed |= self.anew(what, &session, seq, stored)?;
             Ok(())
         })?;
@@ -56,7 +56,7 @@ impl<'k> Resealer<'k> {
     pub(super) fn reason(&mut self, number: u64, row: &Map<String, Value>) -> LoadedRow<Option<String>> {
         let text = |column: &str| row.get(column).and_then(Value::as_str).map(str::to_owned);
         let session = text("session_id").unwrap_or_default();
-        let opened = unless_unopened(self.opener.reason(&session, number, text("why"), text("resealed")))?;
+        let opened = skip_unopened(self.opener.reason(&session, number, text("why"), text("resealed")))?;
         opened.flatten().map(|why| self.seal(AUDITED, &session, number, &why)).transpose()
     }
 
@@ -70,7 +70,7 @@ impl<'k> Resealer<'k> {
         if self.sealer.is_newest(stored) {
             return Ok(false);
         }
-        let opened = unless_unopened(self.opener.text(what, session, seq, stored.clone()))?;
+        let opened = skip_unopened(self.opener.text(what, session, seq, stored.clone()))?;
         let Some(opened) = opened else { return Ok(false) };
         *stored = self.seal(what, session, seq, &opened)?;
         Ok(true)
@@ -83,7 +83,7 @@ impl<'k> Resealer<'k> {
                 at.is_changed |= self.anew(&what, at.session, at.seq, message)?;
             }
             Some(Value::String(message)) if message != GONE => {
-                if let Some((mut parted, words)) = findings::parted(finding.clone())? {
+                if let Some((mut parted, words)) = findings::split_texts(finding.clone())? {
                     parted["message"] = Value::from(self.seal(&what, at.session, at.seq, &words)?);
                     *finding = parted;
                     at.is_changed = true;
@@ -113,7 +113,7 @@ impl<'k> Resealer<'k> {
 }
 
 /// The decrypted value; none, with a log line, if that fails: the others continue.
-fn unless_unopened<T>(opened: LoadedRow<T>) -> LoadedRow<Option<T>> {
+fn skip_unopened<T>(opened: LoadedRow<T>) -> LoadedRow<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
         // Counted by the rows that still need the key.

@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn what_was_repaired_needs_no_repair(members in arguments()) {
+    fn repair_is_idempotent(members in arguments()) {
         let arguments = parse(&object(members.into_iter())).expect("valid");
         for unknown in [UnknownFields::BySchema, UnknownFields::Refuse, UnknownFields::Log] {
             let schema = compile(&schema(), unknown, Coercion::Repair);

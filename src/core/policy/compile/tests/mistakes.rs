@@ -223,7 +223,7 @@ const MISTAKES: [(&str, &str, &str); 41] = [
 ];
 
 /// All messages about a file, including warnings.
-fn said(text: &str) -> Vec<String> {
+fn list_messages(text: &str) -> Vec<String> {
     match compile(text) {
         Ok(policy) => policy.warnings.iter().map(|warning| format!("warning: {warning}")).collect(),
         Err(errors) => errors.iter().map(ToString::to_string).collect(),
@@ -247,7 +247,7 @@ fn every_mistake_is_told_with_its_cause_and_remedy() {
     let mut wrong = Vec::new();
     for (name, part, expected) in MISTAKES {
         let text = if part.starts_with(' ') { format!("{TOOLS}{part}\n") } else { part.to_owned() };
-        let said = said(&text);
+        let said = list_messages(&text);
         let is_ours = |line: &String| !FOREIGN.iter().any(|foreign| line.contains(foreign));
         if !said.iter().any(|line| line.contains(expected)) || !said.iter().all(is_ours) || said.len() > 2 {
             wrong.push(format!("{name}: {said:#?}"));
@@ -258,13 +258,13 @@ fn every_mistake_is_told_with_its_cause_and_remedy() {
 
 #[test]
 fn the_tools_that_they_are_about_are_right() {
-    assert_eq!(said(TOOLS), [""; 0]);
+    assert_eq!(list_messages(TOOLS), [""; 0]);
     let fit = "      conditions:
         - {when: 'has(args.note) && args.note.size() > 10 && args.amount_cents * 2 > 100', then: ask}
         - {check: \"date(args.due) > now && args.currency in ['EUR', 'USD'] && args.order_id.startsWith('o')\"}
       requires: [{tool: get_order, match: {order_id: args.order_id}, condition: \"last('get_order').refundable > 0\"}]
 ";
-    assert_eq!(said(&format!("{TOOLS}{fit}")), [""; 0]);
+    assert_eq!(list_messages(&format!("{TOOLS}{fit}")), [""; 0]);
 }
 
 #[test]
@@ -276,13 +276,13 @@ fn effectless_tools_of_a_tier_and_tools_of_no_phase_are_named() {
     let expected = "warning: line 2: policy_engine.authorization.tiers[0]: has 1 tool that has no effect: frob. \
      Until read, \
                     write, poll or check is declared, their repetitions are judged by their results alone";
-    assert_eq!(said(tiers), [expected]);
+    assert_eq!(list_messages(tiers), [expected]);
     let phases = "policy_engine:
   phases: [{name: GATHER, tools: look}]
   tool_schemas: {look: {effect: read}, put: {effect: write, idempotent: true}}
 ";
     let expected = "warning: line 3: policy_engine.tool_schemas.put: can never be called: no phase allows it";
-    assert_eq!(said(phases), [expected]);
+    assert_eq!(list_messages(phases), [expected]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod models;
 mod services;
-mod wires;
+mod transport;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ fn check(rows: &[(ErrorReport, FailureKind)]) {
 
 /// Error texts of the recorded airline and clinic sessions, one of each form.
 #[rustfmt::skip]
-fn recorded() -> Vec<(ErrorReport, FailureKind)> {
+fn recorded_errors() -> Vec<(ErrorReport, FailureKind)> {
     let pydantic = "Error: 1 validation error for Payment\npayment_id\n  Field required [type=missing, input_value={'amount': 500, 'id': 'certificate_3765853'}, input_type=dict]\n    For further information visit https://errors.pydantic.dev/2.12/v/missing";
     let get = "Error in sending the GET request:";
     vec![
@@ -104,7 +104,7 @@ fn refusals() -> Vec<(ErrorReport, FailureKind)> {
 
 #[test]
 fn recorded_sessions() {
-    check(&recorded());
+    check(&recorded_errors());
 }
 
 #[test]
@@ -131,24 +131,24 @@ fn databases_by_state_and_name() {
 
 #[test]
 fn connections_statuses_and_mcp() {
-    check(&wires::connections());
-    check(&wires::statuses());
-    check(&wires::mcp());
+    check(&transport::connections());
+    check(&transport::statuses());
+    check(&transport::mcp());
 }
 
 #[test]
 fn every_kind_is_reached() {
     let all = [
-        recorded(),
+        recorded_errors(),
         refusals(),
         models::models(),
         models::google(),
         services::aws(),
         services::services(),
         services::databases(),
-        wires::connections(),
-        wires::statuses(),
-        wires::mcp(),
+        transport::connections(),
+        transport::statuses(),
+        transport::mcp(),
     ]
     .concat();
     let reached: BTreeSet<FailureKind> = all.iter().map(|(report, _)| classify(report)).collect();

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
 
 use super::{count, link, one_or_many, span};
-use crate::console::{filters, frame::Frame, pages::troubles::is_cooling};
+use crate::console::{filters, frame::Frame, pages::unhealthy_tools::is_cooling};
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::{
     time::{millis, unix_ms},
@@ -54,7 +54,7 @@ fn since(at: Option<&Timestamp>, now: i64) -> Option<ElapsedTime> {
     Some(ElapsedTime { machine, words: span(now - ms) })
 }
 
-pub(super) fn all(frame: &Frame, fleet: &Fleet, plane: &ServerHealth, at: i64) -> Vec<Card> {
+pub(super) fn list_cards(frame: &Frame, fleet: &Fleet, plane: &ServerHealth, at: i64) -> Vec<Card> {
     let [held, stopped, halts, running] = sessions(frame, fleet);
     let (approvals, tools, budgets) = (approvals(frame, fleet, at), tools(fleet, at), budgets(fleet));
     vec![calls(frame, fleet), approvals, held, stopped, halts, running, tools, budgets, health(frame, plane)]
@@ -62,7 +62,7 @@ pub(super) fn all(frame: &Frame, fleet: &Fleet, plane: &ServerHealth, at: i64) -
 
 impl Card {
     fn new(id: &'static str, title: &'static str, count: u64, (tone, verdict): (&'static str, &'static str)) -> Self {
-        let figure = filters::grouped(count);
+        let figure = filters::group_thousands(count);
         Self { id, title, figure, tone, verdict, says: String::new(), since: None, link: None }
     }
 
@@ -157,7 +157,7 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
     let told: Vec<String> = told
         .into_iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(name, count)| format!("{name} {}", filters::grouped(count)))
+        .map(|(name, count)| format!("{name} {}", filters::group_thousands(count)))
         .collect();
     let (tone, verdict) = match total {
         0 => ("muted", "idle"),
@@ -166,7 +166,7 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
     };
     let says = match total {
         0 => "No call in the last minute.".to_owned(),
-        _ => format!("{} in the last minute: {}.", filters::grouped(total), told.join(", ")),
+        _ => format!("{} in the last minute: {}.", filters::group_thousands(total), told.join(", ")),
     };
     Card {
         id: "calls",

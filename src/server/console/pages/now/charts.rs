@@ -60,11 +60,11 @@ pub(super) struct Hour {
     is_behind: bool,
 }
 
-const fn line(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> ChartLine {
+const fn solid_line(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> ChartLine {
     ChartLine { name, colour, dash: false, of }
 }
 
-const fn dashed(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> ChartLine {
+const fn dashed_line(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> ChartLine {
     ChartLine { name, colour, dash: true, of }
 }
 
@@ -87,12 +87,12 @@ const CHARTS: [Chart; 10] = [
         kind: "line",
         note: "Each judgement counts; a repeated delivery of a verdict does not. The last minute is incomplete.",
         lines: &[
-            line("ALLOW", "--line-5", |minute| minute.decided(Decision::Allow)),
-            line("ASK", "--line-3", |minute| minute.decided(Decision::Ask)),
-            dashed("WAIT", "--line-4", |minute| minute.decided(Decision::Wait)),
-            dashed("REUSE", "--line-1", |minute| minute.decided(Decision::Reuse)),
-            line("DENY", "--line-2", |minute| minute.decided(Decision::Deny)),
-            dashed("STOP", "--line-6", |minute| minute.decided(Decision::Stop)),
+            solid_line("ALLOW", "--line-5", |minute| minute.count_decisions(Decision::Allow)),
+            solid_line("ASK", "--line-3", |minute| minute.count_decisions(Decision::Ask)),
+            dashed_line("WAIT", "--line-4", |minute| minute.count_decisions(Decision::Wait)),
+            dashed_line("REUSE", "--line-1", |minute| minute.count_decisions(Decision::Reuse)),
+            solid_line("DENY", "--line-2", |minute| minute.count_decisions(Decision::Deny)),
+            dashed_line("STOP", "--line-6", |minute| minute.count_decisions(Decision::Stop)),
         ],
         ..CHART
     },
@@ -101,8 +101,8 @@ const CHARTS: [Chart; 10] = [
         title: "Waiting for approvers",
         note: "At the end of each minute. A request counts until it is answered, withdrawn or expired.",
         lines: &[
-            line("Open requests", "--line-3", |minute| number(minute.told.open_approvals)),
-            dashed("Sessions waiting", "--line-4", |minute| number(minute.told.held_sessions)),
+            solid_line("Open requests", "--line-3", |minute| number(minute.told.open_approvals)),
+            dashed_line("Sessions waiting", "--line-4", |minute| number(minute.told.held_sessions)),
         ],
         ..CHART
     },
@@ -111,7 +111,7 @@ const CHARTS: [Chart; 10] = [
         title: "Age of the oldest open request",
         unit: "minutes",
         note: "At the end of each minute. No line where no request was open.",
-        lines: &[line("Oldest request, minutes", "--line-3", |minute| minute.oldest())],
+        lines: &[solid_line("Oldest request, minutes", "--line-3", |minute| minute.oldest())],
         ..CHART
     },
     Chart {
@@ -119,8 +119,8 @@ const CHARTS: [Chart; 10] = [
         title: "Stopped sessions and halts",
         note: "At the end of each minute: sessions whose last verdict in the hour before is STOP, and active halts.",
         lines: &[
-            line("Sessions stopped", "--line-2", |minute| number(minute.told.stopped_sessions)),
-            dashed("Halts", "--line-1", |minute| number(minute.told.halts)),
+            solid_line("Sessions stopped", "--line-2", |minute| number(minute.told.stopped_sessions)),
+            dashed_line("Halts", "--line-1", |minute| number(minute.told.halts)),
         ],
         ..CHART
     },
@@ -129,8 +129,10 @@ const CHARTS: [Chart; 10] = [
         title: "Open circuit breakers, budgets near their limit",
         note: "In each minute: the most tools at once, and the budgets that were 80 % used.",
         lines: &[
-            line("Open circuit breakers", "--line-2", |minute| minute.told.open_circuit_breakers.and_then(number)),
-            dashed("Budgets near their limit", "--line-4", |minute| minute.told.near_budgets.and_then(number)),
+            solid_line("Open circuit breakers", "--line-2", |minute| {
+                minute.told.open_circuit_breakers.and_then(number)
+            }),
+            dashed_line("Budgets near their limit", "--line-4", |minute| minute.told.near_budgets.and_then(number)),
         ],
         is_seen: true,
         ..CHART
@@ -141,9 +143,15 @@ const CHARTS: [Chart; 10] = [
         kind: "line",
         note: "In the minute of the first refusal. A call counts once.",
         lines: &[
-            line("Reused", "--line-1", |minute| minute.saved().and_then(|saved| number(saved.reused_calls))),
-            line("Denied", "--line-2", |minute| minute.saved().and_then(|saved| number(saved.denied_calls))),
-            dashed("Stopped", "--line-6", |minute| minute.saved().and_then(|saved| number(saved.stopped_calls))),
+            solid_line("Reused", "--line-1", |minute| {
+                minute.find_savings().and_then(|saved| number(saved.reused_calls))
+            }),
+            solid_line("Denied", "--line-2", |minute| {
+                minute.find_savings().and_then(|saved| number(saved.denied_calls))
+            }),
+            dashed_line("Stopped", "--line-6", |minute| {
+                minute.find_savings().and_then(|saved| number(saved.stopped_calls))
+            }),
         ],
         is_counted: true,
         ..CHART
@@ -154,8 +162,8 @@ const CHARTS: [Chart; 10] = [
         kind: "line",
         unit: "US dollars",
         note: "As reported for the calls that they repeat. No line where none was reported.",
-        lines: &[line("Cost, US dollars", "--line-5", |minute| {
-            minute.known(|saved| saved.cost_micros).map(|micros| format!("{}", micros as f64 / 1e6))
+        lines: &[solid_line("Cost, US dollars", "--line-5", |minute| {
+            minute.reported_saving(|saved| saved.cost_micros).map(|micros| format!("{}", micros as f64 / 1e6))
         })],
         is_counted: true,
         is_rare: true,
@@ -166,7 +174,9 @@ const CHARTS: [Chart; 10] = [
         title: "Tokens saved by reused results",
         kind: "line",
         note: "As reported for the calls that they repeat. No line where none was reported.",
-        lines: &[line("Tokens", "--line-5", |minute| minute.known(|saved| saved.tokens).and_then(number))],
+        lines: &[solid_line("Tokens", "--line-5", |minute| {
+            minute.reported_saving(|saved| saved.tokens).and_then(number)
+        })],
         is_counted: true,
         is_rare: true,
         ..CHART
@@ -176,10 +186,12 @@ const CHARTS: [Chart; 10] = [
         title: "Load of this server",
         note: "The most at once in each minute, and the polls of the database, one a second, without a response.",
         lines: &[
-            line("Calls in evaluation", "--line-5", |minute| minute.plane().and_then(|plane| number(plane.judging))),
-            dashed("Calls queued", "--line-4", |minute| minute.plane().and_then(|plane| number(plane.queued))),
-            line("Uncommitted", "--line-1", |minute| minute.plane().and_then(|plane| number(plane.uncommitted))),
-            dashed("No response", "--line-2", |minute| minute.plane().and_then(|plane| number(plane.unanswered))),
+            solid_line("Calls in evaluation", "--line-5", |minute| {
+                minute.plane().and_then(|plane| number(plane.judging))
+            }),
+            dashed_line("Calls queued", "--line-4", |minute| minute.plane().and_then(|plane| number(plane.queued))),
+            solid_line("Uncommitted", "--line-1", |minute| minute.plane().and_then(|plane| number(plane.uncommitted))),
+            dashed_line("No response", "--line-2", |minute| minute.plane().and_then(|plane| number(plane.unanswered))),
         ],
         is_seen: true,
         ..CHART
@@ -189,7 +201,7 @@ const CHARTS: [Chart; 10] = [
         title: "Database response time",
         unit: "milliseconds",
         note: "The slowest response in each minute to a small query each second. No line where there was none.",
-        lines: &[line("Database, milliseconds", "--line-1", |minute| {
+        lines: &[solid_line("Database, milliseconds", "--line-1", |minute| {
             let took = minute.plane()?.database_time;
             took.and_then(|took| number(millis(Some(&took))))
         })],
@@ -203,7 +215,7 @@ fn number(number: u64) -> Value {
 }
 
 impl Minute<'_> {
-    fn decided(&self, decision: Decision) -> Value {
+    fn count_decisions(&self, decision: Decision) -> Value {
         number(count(&self.told.decisions, decision))
     }
 
@@ -212,7 +224,7 @@ impl Minute<'_> {
         Some(format!("{:.1}", (self.end - asked).max(0) as f64 / 60_000.0))
     }
 
-    fn saved(&self) -> Option<&Savings> {
+    fn find_savings(&self) -> Option<&Savings> {
         self.told.saved.as_ref()
     }
 
@@ -221,8 +233,8 @@ impl Minute<'_> {
     }
 
     /// A reported saving by reused results; zero without such calls, none where it was not reported.
-    fn known(&self, of: impl Fn(&Savings) -> Option<u64>) -> Option<u64> {
-        let saved = self.saved()?;
+    fn reported_saving(&self, of: impl Fn(&Savings) -> Option<u64>) -> Option<u64> {
+        let saved = self.find_savings()?;
         of(saved).or((saved.reused_calls == 0).then_some(0))
     }
 }
@@ -300,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_a_gap_and_what_is_nothing_is_none() {
+    fn unknown_minute_is_a_gap_and_an_empty_one_is_zero() {
         let told = Savings { reused_calls: 2, priced_calls: 1, cost_micros: Some(500), ..Default::default() };
         let untold = Savings { reused_calls: 1, ..Default::default() };
         let saved = [Some(told), Some(untold), Some(Savings::default()), None];
