@@ -19,6 +19,15 @@ fn ago(seconds: i64) -> Option<prost_types::Timestamp> {
     Some(prost_types::Timestamp { seconds: NOW_S - seconds, nanos: 0 })
 }
 
+fn verdict(decision: &str, rule: &str, tool: &str) -> VerdictLabels {
+    VerdictLabels {
+        decision: decision.into(),
+        rule: rule.into(),
+        reason: "duplicate_call_blocked".into(),
+        tool: tool.into(),
+    }
+}
+
 fn fleet() -> FleetSnapshot {
     let session = |id: &str, calls, open_calls, halted| SessionSummary {
         session_id: id.into(),
@@ -48,12 +57,6 @@ fn fleet() -> FleetSnapshot {
         open_circuit_breakers: vec![cooldown],
         budgets: vec![budget(45_000_000), budget(1)],
         ..SessionState::default()
-    };
-    let verdict = |decision: &str, rule: &str, tool: &str| VerdictLabels {
-        decision: decision.into(),
-        rule: rule.into(),
-        reason: "duplicate_call_blocked".into(),
-        tool: tool.into(),
     };
     let verdicts = BTreeMap::from([
         (verdict("ALLOW", "none", "pay"), 100.0),

@@ -46,9 +46,7 @@ impl StatusSource for CommandRejection {
             Self::NotTheAsker => (
                 Code::PermissionDenied,
                 "NOT_THE_REQUESTER",
-                "only an agent or session of the call tree that asks withdraws the question; who decides about it \
-                 denies it"
-                    .to_owned(),
+                "only the call tree that made the request can withdraw it; an approver denies it".to_owned(),
             ),
             Self::ApprovalExpired => (
                 Code::FailedPrecondition,
@@ -58,7 +56,7 @@ impl StatusSource for CommandRejection {
             Self::NothingNamed => (
                 Code::FailedPrecondition,
                 "RESOURCE_MISSING",
-                "the policy names no thing that this call touches: answer for the call, or for the tool".to_owned(),
+                "the policy declares no resource for this call: approve the call, or the tool".to_owned(),
             ),
             Self::NotInGroup { groups, later } => {
                 let later = later.map(|(group, at)| format!(", and from {} on for {group} too", timestamp(at)));
@@ -71,7 +69,7 @@ impl StatusSource for CommandRejection {
             Self::ScopeForTwo => (
                 Code::FailedPrecondition,
                 "SCOPE_TOO_WIDE",
-                "two people must approve it, which holds for the one call: answer without a scope".to_owned(),
+                "two approvals are required, and hold for one call: approve without a scope".to_owned(),
             ),
             Self::Edit(rejection) => return rejection.into_status(),
             Self::SelfApproval => (
