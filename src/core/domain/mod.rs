@@ -5,6 +5,7 @@ pub mod answer;
 pub mod audit;
 pub mod books;
 pub mod budget;
+pub mod bulkhead;
 pub mod call;
 pub mod calls;
 pub mod content;

@@ -19,6 +19,7 @@ pub(crate) mod testing;
 pub mod after_compaction;
 pub mod breaker;
 pub mod budget;
+pub mod bulkhead;
 pub mod churn;
 pub mod cooldown;
 pub mod cycle;
@@ -71,6 +72,7 @@ pub const RULES: &[Rule] = &[
     rule!(after_compaction),
     rule!(side_effects),
     rule!(cooldown),
+    rule!(bulkhead),
     rule!(growth),
     rule!(budget),
     rule!(tier),

@@ -3,6 +3,7 @@
 mod append;
 pub mod audit;
 mod bind;
+mod bulkheads;
 mod carry;
 mod catch_up;
 mod clocks;
