@@ -7,6 +7,7 @@ mod backtest;
 mod batch;
 #[cfg(feature = "break-invariants")]
 mod broken;
+mod bulkheads;
 mod control;
 mod creations;
 mod credentials;

@@ -8,6 +8,7 @@ use crate::{CountingRound, DueTree, DueTrees, Learn, QueueSlot, SessionTree, Sto
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
+    bulkhead::{BulkheadClaim, BulkheadTurn},
     control::EditedArguments,
     event::Event,
     fingerprint::LedgerKey,
@@ -164,6 +165,22 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     fn release_probe<'a>(&'a self, _: TenantId, _: &'a ToolName, _: Timestamp) -> Answer<'a, ()> {
         ready_answer(())
     }
+
+    /// Gives a call its turn under a limit of calls in flight: exact over all replicas, in the order of arrival.
+    fn claim_bulkhead<'a>(&'a self, tenant: TenantId, claim: &'a BulkheadClaim) -> Answer<'a, BulkheadTurn>;
+
+    /// Ends the leases of a call under all limits; it keeps its place in queues.
+    fn release_bulkheads<'a>(&'a self, tenant: TenantId, session: &'a SessionId, call_id: &'a CallId)
+    -> Answer<'a, ()>;
+
+    /// Extends the leases of a call under all limits.
+    fn extend_bulkheads<'a>(
+        &'a self,
+        tenant: TenantId,
+        session: &'a SessionId,
+        call_id: &'a CallId,
+        until: Timestamp,
+    ) -> Answer<'a, ()>;
 
     /// Publishes this replica's observations of tools; returns the resulting rows. `per_minute` is the refill rate of
     /// the retry budget.

@@ -23,6 +23,7 @@ use callgate_core::{
     domain::{
         audit::Actor,
         budget::CounterKey,
+        bulkhead::{BulkheadClaim, BulkheadTurn, Bulkheads},
         control::{Control, EditedArguments},
         event::{Append, Event},
         fingerprint::LedgerKey,
@@ -66,6 +67,7 @@ struct MemoryState {
     owners: BTreeMap<(TenantId, SessionId), String>,
     /// Oldest first.
     halts: BTreeMap<TenantId, Vec<Halt>>,
+    bulkheads: BTreeMap<TenantId, Bulkheads>,
 }
 
 impl MemoryStore {
@@ -348,5 +350,29 @@ impl DecisionStore for MemoryStore {
 
     fn halts(&self) -> Answer<'_, BTreeMap<TenantId, Vec<Halt>>> {
         self.read(|stored| stored.halts())
+    }
+
+    fn claim_bulkhead<'a>(&'a self, tenant: TenantId, claim: &'a BulkheadClaim) -> Answer<'a, BulkheadTurn> {
+        let now = self.now();
+        self.read(|stored| stored.bulkheads.entry(tenant).or_default().claim(claim, now))
+    }
+
+    fn release_bulkheads<'a>(
+        &'a self,
+        tenant: TenantId,
+        session: &'a SessionId,
+        call_id: &'a CallId,
+    ) -> Answer<'a, ()> {
+        self.read(|stored| stored.bulkheads.entry(tenant).or_default().release(session, call_id))
+    }
+
+    fn extend_bulkheads<'a>(
+        &'a self,
+        tenant: TenantId,
+        session: &'a SessionId,
+        call_id: &'a CallId,
+        until: Timestamp,
+    ) -> Answer<'a, ()> {
+        self.read(|stored| stored.bulkheads.entry(tenant).or_default().extend(session, call_id, until))
     }
 }

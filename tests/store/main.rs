@@ -8,6 +8,7 @@ mod analysts;
 mod audit;
 mod bound;
 mod budgets;
+mod bulkheads;
 mod canaries;
 mod clocks;
 mod connection_proxy;

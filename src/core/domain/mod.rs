@@ -5,6 +5,7 @@ pub mod accounting;
 pub mod answer;
 pub mod audit;
 pub mod budget;
+pub mod bulkhead;
 pub mod call;
 pub mod calls;
 pub(crate) mod closed_set;

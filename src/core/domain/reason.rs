@@ -51,6 +51,8 @@ reasons! {
     Runaway = "runaway",
     /// The tool is rate limited or down, and no session calls it for a while.
     Cooldown = "cooldown",
+    /// As many calls are in flight as the policy allows, and the call is queued.
+    BulkheadFull = "bulkhead_full",
     /// The number of steps is used up.
     StepBudgetExceeded = "step_budget_exceeded",
     /// Another budget is used up, or the call does not fit into what is left of it.

@@ -71,6 +71,7 @@ pub fn evaluate(
         held: held.as_ref(),
         previous: previous.as_ref(),
         creation: shared.creation.as_ref().filter(|creation| is_recent(policy, creation, now)),
+        bulkhead: shared.bulkhead.as_ref(),
         cooldown: shared.health.cooldown(now),
         halts: &shared.halts,
         self_corrections: &shared.profiles.self_corrections,

@@ -30,6 +30,7 @@ pub(crate) use summary::tokens as summary_tokens;
 use crate::{
     domain::{
         budget::{CounterKey, RemainingBudget},
+        bulkhead::FullBulkhead,
         call::{Call, Proposal},
         creation::{Creation, CreationKey},
         effect::DuplicateScope,
@@ -56,6 +57,8 @@ pub struct SharedState {
     pub counters: BTreeMap<CounterKey, u64>,
     /// Ledger row of the proposed write.
     pub ledger: Option<LedgerRow>,
+    /// The full bulkhead before which the proposed call is queued.
+    pub bulkhead: Option<FullBulkhead>,
     /// Health of the tool.
     pub health: Health,
     /// The agent's last creation by the proposed call, in any call tree.

@@ -133,6 +133,7 @@ impl RuleInput {
             held: self.held.as_ref(),
             previous: self.previous.as_ref(),
             creation: None,
+            bulkhead: None,
             cooldown: None,
             halts: &self.shared.halts,
             self_corrections: &self.shared.profiles.self_corrections,

@@ -7,6 +7,7 @@ use super::event_store::EventStore;
 
 use crate::{
     domain::{
+        bulkhead::{BulkheadTurn, Bulkheads, FullBulkhead},
         call::{Permit, Proposal, Request},
         control::Command,
         creation::{Creation, CreationKey},
@@ -15,6 +16,7 @@ use crate::{
         halt::{Halt, HaltTarget},
         health::{Health, PROBE_CALL_MS},
         ids::{SessionId, TenantId, ToolName},
+        outcome::OutcomeStatus,
         rejection::{CommandRejection, EvaluateRejection, RecordRejection},
         report::OutcomeReport,
         session_state::{Extent, SessionState},
@@ -25,6 +27,7 @@ use crate::{
     engine::{self, Evaluation, RecordResult, SharedState, control, evaluate, ledger_key, ledger_key_of, record},
     policy::Policy,
     retry::profiles::Profiles,
+    rules::bulkhead,
 };
 
 /// World of one tenant.
@@ -36,6 +39,7 @@ pub struct World {
     profiles: Arc<Profiles>,
     halts: Vec<Halt>,
     creations: BTreeMap<CreationKey, Creation>,
+    bulkheads: Bulkheads,
 }
 
 /// A verdict, and its batch when it is new.
@@ -59,6 +63,7 @@ impl World {
             profiles: Arc::default(),
             halts: Vec::new(),
             creations: BTreeMap::new(),
+            bulkheads: Bulkheads::default(),
         }
     }
 
@@ -98,7 +103,13 @@ impl World {
         now: Timestamp,
     ) -> Result<BatchVerdict, EvaluateRejection> {
         let root = self.root_of(&proposal.request);
-        match self.judge(policy, &root, proposal, batch, now)? {
+        let (full, is_new) = take_turn(&mut self.bulkheads, policy, proposal, now);
+        let evaluation = self.judge(policy, &root, proposal, (batch, full), now)?;
+        let (Evaluation::Replay(verdict) | Evaluation::New(verdict, _)) = &evaluation;
+        if is_new && verdict.permit.is_none() {
+            self.bulkheads.release(&proposal.request.session, &proposal.request.call_id);
+        }
+        match evaluation {
             Evaluation::Replay(verdict) => Ok((verdict, None)),
             Evaluation::New(verdict, change) => {
                 let judged = change.events.iter().find_map(|event| match event {
@@ -129,7 +140,8 @@ impl World {
         batch: Option<u64>,
         now: Timestamp,
     ) -> Result<Verdict, EvaluateRejection> {
-        match self.judge(policy, &self.root_of(&proposal.request), proposal, batch, now)? {
+        let (full, _) = take_turn(&mut self.bulkheads.clone(), policy, proposal, now);
+        match self.judge(policy, &self.root_of(&proposal.request), proposal, (batch, full), now)? {
             Evaluation::Replay(verdict) | Evaluation::New(verdict, _) => Ok(verdict),
         }
     }
@@ -179,6 +191,13 @@ impl World {
             }
             self.commit(&root, *change, now);
         }
+        match report.status {
+            OutcomeStatus::Running => {
+                let until = recorded.settled.lease_until.unwrap_or(now);
+                self.bulkheads.extend(&report.session, &report.call_id, until);
+            }
+            _ => self.bulkheads.release(&report.session, &report.call_id),
+        }
         if let Some((tool, observation)) = &recorded.observation {
             self.tools.entry(tool.clone()).or_default().record_report(observation, &policy.retry.allowance);
         }
@@ -225,10 +244,11 @@ impl World {
         policy: &Policy,
         root: &SessionId,
         proposal: &Proposal,
-        batch: Option<u64>,
+        (batch, bulkhead): (Option<u64>, Option<FullBulkhead>),
         now: Timestamp,
     ) -> Result<Evaluation, EvaluateRejection> {
         let shared = SharedState {
+            bulkhead,
             creation: self.creation(proposal),
             ..self.read_shared_state(ledger_key(root, proposal), Some(&proposal.request.tool))
         };
@@ -247,6 +267,7 @@ impl World {
             health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),
             profiles: Arc::clone(&self.profiles),
             halts: self.halts.as_slice().into(),
+            bulkhead: None,
             creation: None,
             step_ms: 0,
         }
@@ -268,4 +289,23 @@ impl World {
         let stored = self.events.advance(root, change, now);
         debug_assert_eq!(stored, Ok(()), "it was decided on what is stored");
     }
+}
+
+/// Claims the turn of a call under each limit; returns the full bulkhead, if there is one, and whether leases are new.
+fn take_turn(
+    bulkheads: &mut Bulkheads,
+    policy: &Policy,
+    proposal: &Proposal,
+    now: Timestamp,
+) -> (Option<FullBulkhead>, bool) {
+    let mut any_new = false;
+    for (claim, full) in bulkhead::claims(&policy.rules, proposal, now, 0) {
+        match bulkheads.claim(&claim, now) {
+            BulkheadTurn::InFlight { is_new } => any_new |= is_new,
+            BulkheadTurn::Queued { place } => {
+                return (Some(FullBulkhead { place, wait_ms: claim.wait_ms(place), ..full }), any_new);
+            }
+        }
+    }
+    (None, any_new)
 }

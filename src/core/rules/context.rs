@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::domain::{
     accounting::Books,
     budget::{CounterKey, Usage},
+    bulkhead::FullBulkhead,
     call::{AddedParameters, Call, Proposal},
     content::Content,
     creation::Creation,
@@ -55,6 +56,8 @@ pub struct RuleContext<'a> {
     pub previous: Option<&'a Previous>,
     /// The agent's creation by the same call in any call tree, within the deduplication window.
     pub creation: Option<&'a Creation>,
+    /// The full bulkhead before which the call is queued.
+    pub bulkhead: Option<&'a FullBulkhead>,
     /// The tool's circuit, open or half-open.
     pub cooldown: Option<Cooldown>,
     /// Active halts.

@@ -18,6 +18,7 @@ pub(crate) mod testing;
 
 pub mod after_compaction;
 pub mod budget;
+pub mod bulkhead;
 pub mod churn;
 pub mod cycle;
 pub mod global_circuit_breaker;
@@ -71,6 +72,7 @@ pub const RULES: &[Rule] = &[
     rule!(after_compaction),
     rule!(side_effects),
     rule!(tool_circuit_breaker),
+    rule!(bulkhead),
     rule!(growth),
     rule!(budget),
     rule!(tier),

@@ -6,6 +6,7 @@ use super::EvaluateAnswer;
 use callgate_core::{
     domain::{
         budget::CounterKey,
+        bulkhead::FullBulkhead,
         call::Proposal,
         creation::Creation,
         effect::EffectKind,
@@ -36,6 +37,8 @@ pub(super) struct SharedBatch {
     pub(super) health: Vec<Health>,
     /// Last creation of each one's agent by that call.
     pub(super) creations: Vec<Option<Creation>>,
+    /// Full bulkhead before which each one is queued.
+    pub(super) bulkheads: Vec<Option<FullBulkhead>>,
     pub(super) halts: Arc<[Halt]>,
     pub(super) profiles: Arc<Profiles>,
     pub(super) step_ms: u64,
@@ -49,6 +52,7 @@ impl SharedBatch {
             ledger: self.ledger.first_mut().and_then(Option::take),
             health: self.health.first_mut().map(std::mem::take).unwrap_or_default(),
             creation: self.creations.first_mut().and_then(Option::take),
+            bulkhead: self.bulkheads.first_mut().and_then(Option::take),
             halts: Arc::clone(&self.halts),
             profiles: Arc::clone(&self.profiles),
             step_ms: self.step_ms,
@@ -72,6 +76,7 @@ pub(super) fn judge_all(
         if i > 0 {
             known.ledger = shared.ledger.get_mut(i).and_then(Option::take);
             known.creation = shared.creations.get_mut(i).and_then(Option::take);
+            known.bulkhead = shared.bulkheads.get_mut(i).and_then(Option::take);
             known.health = shared.health.get_mut(i).map(std::mem::take).unwrap_or_default();
         }
         match engine::evaluate(policy, &draft, &known, proposal, batch, now)? {

@@ -116,9 +116,14 @@ impl Decisions {
         let unheard = UnknownSession::Begins(first.parent.as_ref());
         let (access, tenant, session) = (TreeAccess::Append, first.tenant, &first.session);
         let subject = Subject { access, tenant, session, unheard, calls: &calls };
-        let shared = |slot: Arc<Slot>| async move {
-            let shared = self.read_shared_state(policy, tenant, slot.root(), proposals).await?;
-            self.claim(shared, proposals).await
+        let turns = self.claim_turns(policy, proposals).await?;
+        let full: Vec<_> = turns.iter().map(|turn| turn.full.clone()).collect();
+        let shared = |slot: Arc<Slot>| {
+            let bulkheads = full.clone();
+            async move {
+                let shared = self.read_shared_state(policy, tenant, slot.root(), proposals).await?;
+                self.claim(SharedBatch { bulkheads, ..shared }, proposals).await
+            }
         };
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
             match judge_all(policy, tree, shared, proposals, now) {
@@ -139,6 +144,9 @@ impl Decisions {
         let JudgedBatch { verdicts, claims } = judged.answer;
         #[cfg(feature = "break-invariants")]
         let verdicts = super::broken::deny_repeated_permits(verdicts);
+        for (turn, verdict) in turns.into_iter().zip(&verdicts) {
+            turn.judged(verdict).await;
+        }
         if judged.is_new {
             for ((proposal, verdict), claim) in proposals.iter().zip(&verdicts).zip(claims) {
                 if let Some(permit) = verdict.permit.as_ref().filter(|_| !verdict.replayed) {
@@ -220,7 +228,8 @@ impl Decisions {
         }
         let (halts, profiles) = (self.server.halts(tenant), self.profiles(tenant).await);
         let step_ms = self.store.now().since_ms(self.store.now_of_leases());
-        Ok(SharedBatch { counters, ledger, health, creations, halts, profiles, step_ms })
+        let bulkheads = Vec::new();
+        Ok(SharedBatch { counters, ledger, health, creations, bulkheads, halts, profiles, step_ms })
     }
 
     /// Claims the tools of which a proposal would find out how they fare after a cooldown: before the commit, since one

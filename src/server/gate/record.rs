@@ -93,6 +93,7 @@ impl Decisions {
             return Ok(Box::pin(self.with_arguments(tenant, &report, answer)).await?);
         }
         let settled = &answer.recorded.settled;
+        self.end_turn(&policy, tenant, &answer.tool, settled).await;
         let took = self.server.clock.elapsed_since(started);
         self.server.metrics.record_report(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
         answer.recorded.trial.iter().for_each(|trial| self.server.metrics.record_retry(trial));
@@ -139,6 +140,7 @@ impl Decisions {
             counters: self.store.counters(tenant, counters).await?,
             ledger: self.store.ledger_rows(tenant, slot.root(), vec![key]).await?.pop().flatten(),
             health: self.tools.health(tenant, &tool),
+            bulkhead: None,
             creation: None,
             halts: Arc::default(),
             profiles: self.profiles(tenant).await,

@@ -15,6 +15,7 @@ use crate::{
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
+    bulkhead::{BulkheadClaim, BulkheadTurn},
     control::EditedArguments,
     event::Event,
     fingerprint::LedgerKey,
@@ -209,6 +210,29 @@ impl DecisionStore for Store {
 
     fn release_probe<'a>(&'a self, tenant: TenantId, tool: &'a ToolName, until: Timestamp) -> Answer<'a, ()> {
         Box::pin(self.release_probe(tenant, tool, until))
+    }
+
+    fn claim_bulkhead<'a>(&'a self, tenant: TenantId, claim: &'a BulkheadClaim) -> Answer<'a, BulkheadTurn> {
+        Box::pin(self.claim_bulkhead(tenant, claim))
+    }
+
+    fn release_bulkheads<'a>(
+        &'a self,
+        tenant: TenantId,
+        session: &'a SessionId,
+        call_id: &'a CallId,
+    ) -> Answer<'a, ()> {
+        Box::pin(self.release_bulkheads(tenant, session, call_id))
+    }
+
+    fn extend_bulkheads<'a>(
+        &'a self,
+        tenant: TenantId,
+        session: &'a SessionId,
+        call_id: &'a CallId,
+        until: Timestamp,
+    ) -> Answer<'a, ()> {
+        Box::pin(self.extend_bulkheads(tenant, session, call_id, until))
     }
 
     fn add_health<'a>(&'a self, seen: &'a [HealthObservations], per_minute: f64) -> Answer<'a, Vec<HealthRow>> {

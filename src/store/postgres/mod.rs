@@ -4,6 +4,7 @@ mod append;
 pub mod audit;
 mod batch_reader;
 mod bind;
+mod bulkheads;
 mod catch_up;
 mod clocks;
 mod codes;

@@ -61,7 +61,7 @@ const fn table(owner: RowOwner, name: &'static str) -> Table {
 }
 
 /// Call trees first, then their tables in lock order.
-pub(super) static TABLES: [Table; 27] = [
+pub(super) static TABLES: [Table; 28] = [
     Table { ends: Apart, epoch: Some(Tree), ..table(Tree, "call_tree") },
     Table {
         ends: Apart,
@@ -133,6 +133,10 @@ pub(super) static TABLES: [Table; 27] = [
              and coalesce(d.cooldown_until, '-infinity') < to_timestamp($2 / 1000.0)",
         )),
         ..table(Tenant, "tool_health")
+    },
+    Table {
+        expire: Some(("bulkhead_leases", "d.lease_until < to_timestamp($2 / 1000.0) - interval '1 day'")),
+        ..table(Tenant, "bulkhead_lease")
     },
     table(Tenant, "tenant"),
     table(Tenant, "analyst"),

@@ -14,6 +14,9 @@ use callgate_core::domain::{
 };
 use callgate_store::{ConflictCause, Slots};
 
+pub(super) use super::bulkheads::{
+    bulkhead_claims_at_once_stay_within_the_limit, bulkhead_leases_are_exact_and_queued_in_order,
+};
 use super::{
     Replicas,
     changes::{

@@ -1,6 +1,7 @@
 //! The contract of `DecisionStore`: the same cases on PostgreSQL and in memory, and the same histories of two replicas
 //! on both.
 
+mod bulkheads;
 mod cases;
 mod changes;
 mod histories;
@@ -57,4 +58,6 @@ contract! {
     due_trees_are_taken_by_one
     owner_is_who_came_first
     halts_hold_until_they_are_lifted
+    bulkhead_leases_are_exact_and_queued_in_order
+    bulkhead_claims_at_once_stay_within_the_limit
 }
