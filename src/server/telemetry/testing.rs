@@ -150,6 +150,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         lease_until: None,
         ledger_revision: 0,
         usage: Default::default(),
+        model: None,
         duration_ms: None,
         is_complete: None,
         total_matches: None,

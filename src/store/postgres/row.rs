@@ -16,7 +16,7 @@ use callgate_core::domain::{
     event::{Append, Event, JudgmentEvent, SettledEvent},
     failure::FailureKind,
     finding::{Decision, Level},
-    ids::{AgentId, HostName, RunId, SessionId, TenantId, UserId},
+    ids::{AgentId, HostName, ModelName, RunId, SessionId, TenantId, UserId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus, Repeat},
     profile::ToolState,
@@ -99,7 +99,9 @@ rows! {
         occurrence: Option<i64> = permit.map(|permit| big(permit.occurrence)) => INT8,
         idempotency_key: Option<&'a str> = permit.map(|permit| permit.idempotency_key.as_str()) => TEXT,
         lease_ms: Option<i64> = permit.map(|permit| permit.lease_until.as_millis()) => ColumnKind::time("lease_until"),
-        reserved_micros: Option<i64> = permit.map(|permit| big(permit.reserved_micros)) => INT8,
+        // Without a permit, the expected cost of the call that did not run.
+        reserved_micros: Option<i64> = permit.map_or_else(
+            || unless_zero(event.expected_micros), |permit| Some(big(permit.reserved_micros))) => INT8,
         approval_id: Option<&'a str> = approval.map(|approval| approval.id.as_str()) => TEXT.rare(),
         asked_by: Option<&'a str> = approval.and_then(|approval| approval.asked_by.as_deref()) => TEXT.rare(),
         approval_ms: Option<i64> =
@@ -130,6 +132,8 @@ rows! {
         trace_id: Option<&'a [u8]> = append.trace.as_ref().map(|trace| &trace.0[..]) => BYTEA,
         host: Option<&'a str> = event.host.as_ref().map(HostName::as_str) => TEXT.rare(),
         witness: Option<&'a [u8]> = event.witness.as_ref().map(|witness| &witness.0[..]) => BYTEA.rare(),
+        model: Option<&'a str> = event.model.as_ref().map(ModelName::as_str) => TEXT.rare(),
+        approval_group: Option<&'a str> = event.approval_group.as_deref() => TEXT.rare(),
     }
 }
 
@@ -201,6 +205,7 @@ rows! {
         key_sent: bool = event.key_sent => BOOL,
         inferred: bool = event.inferred => BOOL,
         double_effect: bool = event.double_effect => BOOL,
+        model: Option<&'a str> = event.model.as_ref().map(ModelName::as_str) => TEXT.rare(),
     }
 }
 

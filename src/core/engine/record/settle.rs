@@ -116,6 +116,7 @@ pub(super) fn settle(
         by_lease: report.by_lease,
         ledger_revision: 0,
         usage: report.usage,
+        model: report.model.clone(),
         duration_ms: report.duration_ms,
         is_complete,
         total_matches,
