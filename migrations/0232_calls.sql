@@ -59,25 +59,24 @@ select
       and e.call_id = c.call_id and e.round < c.round and e.decision >= 3))
     then coalesce(c.reserved_micros, 0) else 0 end as saved_micros
 from call c
+left join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+  and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+-- Outcomes that were replaced: a success that was reported holds, any other may be followed by a later one.
 left join (
-  outcome o
-  -- A success that was reported holds; any other outcome may have been replaced by a later one.
-  left join (
-    outcome e
-    join outcome x on x.shard = e.shard and x.tenant_id = e.tenant_id and x.epoch = e.epoch
-      and x.session_id = e.session_id and x.permit_seq = e.permit_seq and x.seq > e.seq and x.status > 0
-      and (e.status <> 1 or e.inferred)
-  ) on e.shard = o.shard and e.tenant_id = o.tenant_id and e.epoch = o.epoch and e.session_id = o.session_id
-    and e.permit_seq = o.permit_seq and e.seq = o.seq
-) on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
-  and o.permit_seq = c.seq and o.status > 0 and e.seq is null
+  outcome e
+  join outcome x on x.shard = e.shard and x.tenant_id = e.tenant_id and x.epoch = e.epoch
+    and x.session_id = e.session_id and x.permit_seq = e.permit_seq and x.seq > e.seq and x.status > 0
+    and (e.status <> 1 or e.inferred)
+) on e.shard = o.shard and e.tenant_id = o.tenant_id and e.epoch = o.epoch and e.session_id = o.session_id
+  and e.permit_seq = o.permit_seq and e.seq = o.seq
 left join (
   call n
   join call p on p.shard = n.shard and p.tenant_id = n.tenant_id and p.epoch = n.epoch and p.session_id = n.session_id
     and p.call_id = n.call_id and p.round = n.round - 1 and n.round > 1
 ) on p.shard = c.shard and p.tenant_id = c.tenant_id and p.epoch = c.epoch and p.session_id = c.session_id
   and p.seq = c.seq
-left join tenant t on t.tenant_id = c.tenant_id;
+left join tenant t on t.tenant_id = c.tenant_id
+where e.seq is null;
 comment on view calls is 'All judgments in plain columns, for queries over many calls: each with the outcome of its permit. A call that is judged again has another row; round = 1 counts each call once, is_last keeps its last judgment. No texts, and so nothing encrypted; tool_call has those of single calls.';
 comment on column calls.tenant_id is 'The tenant.';
 comment on column calls.tenant is 'The tenant''s name.';

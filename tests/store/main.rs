@@ -19,6 +19,7 @@ mod distributed;
 mod door;
 mod durable;
 mod encrypted;
+mod exports;
 mod faults;
 mod forgetting;
 mod killed;

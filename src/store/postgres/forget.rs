@@ -283,11 +283,13 @@ async fn forget_sessions(
     Ok(())
 }
 
-/// The hours of these trees' calls, which the hourly rollup counts again (`hourly.rs`).
+/// The hours of these trees' calls that are over, which the hourly rollup counts again (`hourly.rs`). It counts an hour
+/// 15 minutes after its end, long after the end of a transaction that began 10 minutes after it.
 async fn hours_of(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>) -> LoadedRow<Vec<String>> {
     let hours = sqlx::query_scalar(
         "select distinct date_trunc('hour', at, 'utc')::text from call
-         where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+         where shard = any($1) and tenant_id = $2 and root_id = any($3)
+           and at < date_trunc('hour', now() - interval '10 minutes', 'utc')",
     );
     Ok(hours.bind(&trees.shards).bind(tenant.0).bind(&trees.roots).fetch_all(conn).await?)
 }
