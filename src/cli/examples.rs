@@ -307,7 +307,6 @@ mod tests {
         "database prices",
         "database retain",
         "demo",
-        "export",
         "export calls",
         "health",
         "hook",

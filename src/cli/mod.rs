@@ -107,7 +107,7 @@ enum Command {
     Tokens(tokens::TokensArgs),
     /// Delete the data of a session, an agent or a user
     Forget(privacy::ForgetArgs),
-    /// Export calls as CSV, or the data of a session, an agent or a user in JSON lines
+    /// Export calls, or the data of a session, an agent or a user
     Export(privacy::ExportArgs),
     /// List encryption keys, and re-encrypt with the newest one
     Keys(reseal::KeysArgs),

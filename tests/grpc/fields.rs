@@ -90,6 +90,12 @@ fn bad_names() -> Vec<(&'static str, Bad)> {
         ("caller.agent_id", asked(|caller, _| caller.agent_id = "a\nb".into())),
         ("caller.user_id", asked(|caller, _| caller.user_id = long())),
         ("caller.host", asked(|caller, _| caller.host = "a\nb".into())),
+        (
+            "usage.model",
+            told(OutcomeStatus::Running, |request| {
+                request.usage = Some(v1::Usage { model: "m".repeat(201), ..Default::default() });
+            }),
+        ),
         ("call.call_id", asked(|_, call| call.call_id.clear())),
         ("call.call_id", asked(|_, call| call.call_id = long())),
         ("call.tool", asked(|_, call| call.tool.clear())),
@@ -235,8 +241,12 @@ async fn what_just_fits_is_accepted_and_kept_whole() {
             justification: "j".repeat(2_000),
             ..call(&format!("{n}{}", "c".repeat(199)), &name("t"), arguments)
         };
-        let request =
-            v1::EvaluateRequest { caller: Some(caller.clone()), call: Some(call.clone()), ..Default::default() };
+        let request = v1::EvaluateRequest {
+            caller: Some(caller.clone()),
+            call: Some(call.clone()),
+            usage: Some(v1::Usage { model: name("m"), ..Default::default() }),
+            ..Default::default()
+        };
         assert!(evaluate(&mut client, request).await.permit.is_some());
         let result = "\"\\\u{7f}é\n".repeat(MEBI / 6);
         let recorded = record(&mut client, success(&caller.session_id, &call.call_id, &result)).await;
@@ -246,6 +256,7 @@ async fn what_just_fits_is_accepted_and_kept_whole() {
     assert_eq!(plane.postgres.number("select max(length(arguments)) from call").await, MEBI as i64);
     assert_eq!(plane.postgres.number("select min(length(user_id)) from call").await, 200);
     assert_eq!(plane.postgres.number("select min(length(host)) from callgate.tool_call").await, 200);
+    assert_eq!(plane.postgres.number("select min(length(model)) from callgate.calls").await, 200);
     assert_eq!(plane.postgres.number("select count(distinct result) from outcome").await, 1);
 }
 
