@@ -201,14 +201,16 @@ async fn assert_exact(postgres: &Postgres, when: &str) {
     assert_eq!(counted, expected, "{when}");
 }
 
-const COUNTED: &str = "select tenant_id, date_trunc('hour', judged_at, 'utc') as hour, tool, agent_id, model, decision, rule,
-    reason, outcome, failure, cause, count(*)::int as judgments, (count(*) filter (where round = 1))::int as calls,
+const COUNTED: &str =
+    "select tenant_id, date_trunc('hour', judged_at, 'utc') as hour, tool, agent_id, model, decision, rule, reason,
+    outcome, failure, cause, count(*)::int as judgments, (count(*) filter (where round = 1))::int as calls,
     sum(saved_calls)::int as saved_calls, sum(saved_micros)::bigint as saved_micros,
     sum(cost_micros)::bigint as cost_micros, sum(input_tokens)::bigint as input_tokens,
     sum(output_tokens)::bigint as output_tokens, sum(cache_read_tokens)::bigint as cache_read_tokens,
     sum(cache_write_tokens)::bigint as cache_write_tokens, sum(duration_ms)::bigint as duration_ms,
     count(duration_ms)::int as durations
-  from calls where judged_at < date_trunc('hour', now() - interval '15 min', 'utc') group by 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11";
+  from calls where judged_at < date_trunc('hour', now() - interval '15 min', 'utc')
+  group by 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_rollup_is_exact_after_late_outcomes_forgetting_and_settling() {

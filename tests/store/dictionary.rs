@@ -8,7 +8,8 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sql/dictionary.m
 const HEAD: &str = "# Data dictionary
 
 Every view that the role `callgate_analyst` reads, with its columns, for analysts. Read [the ready queries](README.md)
-first. The comments of the views are its source: `UPDATE=1 cargo nextest run --test store -E 'test(dictionary)'` writes it.
+first. The comments of the views are its source. `UPDATE=1 cargo nextest run --test store -E 'test(dictionary)'` writes
+it.
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,8 +17,8 @@ async fn dictionary_has_the_comment_of_every_view_and_column() {
     let postgres = Postgres::start().await;
     drop(store(&postgres).await);
     let columns: Vec<(String, String, String, String, String)> = sqlx::query_as(
-        "select c.relname::text, obj_description(c.oid, 'pg_class'), a.attname::text, format_type(a.atttypid, a.atttypmod),
-           col_description(c.oid, a.attnum)
+        "select c.relname::text, obj_description(c.oid, 'pg_class'), a.attname::text,
+           format_type(a.atttypid, a.atttypmod), col_description(c.oid, a.attnum)
          from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
          where c.relnamespace = 'callgate'::regnamespace and c.relkind = 'v' order by c.relname, a.attnum",
     )

@@ -25,8 +25,8 @@ const DUE: &str = "update tenant n set
     array(select f.forgotten_id from forgotten f where f.tenant_id = n.tenant_id and f.hours is not null)";
 
 /// The hours to count, oldest first: those that are over, and counted ones with a later outcome or a deleted call. The
-/// outcomes of ten minutes are read twice, because one may be committed after a later one. Hours of which calls are past
-/// their retention period are left.
+/// outcomes of ten minutes are read twice, because one may be committed after a later one. Hours with calls past their
+/// retention period are left.
 const HOURS: &str = "select h.hour::text from (
     select date_trunc('hour', c.at, 'utc') as hour from call c, tenant n
     where n.tenant_id = $1 and c.tenant_id = $1 and c.at >= n.calls_counted_before

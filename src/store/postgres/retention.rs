@@ -43,7 +43,8 @@ pub struct RetentionResult {
 /// before anything is dropped.
 ///
 /// # Errors
-/// [`CopyError`] when the database cannot be used or a file cannot be written; dropped data stays dropped, and the next run continues.
+/// [`CopyError`] when the database cannot be used or a file cannot be written; dropped data stays dropped, and the next
+/// run continues.
 pub async fn retain(
     options: PgConnectOptions,
     days: u32,
@@ -79,8 +80,8 @@ fn limits(days: u32, now: Timestamp) -> (NaiveDate, NaiveDate) {
     (silent, month(silent.to_epoch_days(), 0))
 }
 
-/// Writes the partitions that [`drop_months`] drops. Their inactive trees get no more rows; active ones are in the files
-/// too, although they stay.
+/// Writes the partitions that [`drop_months`] drops. Their inactive trees get no more rows; active ones are in the
+/// files too, although they stay.
 async fn export_months(conn: &mut PgConnection, days: u32, now: Timestamp, folder: &Path) -> Result<(), CopyError> {
     for first in months(conn, limits(days, now).1).await? {
         for table in tables::ending(RetentionRule::WithMonth) {
