@@ -28,6 +28,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("restore", &[("callgate restore /backup/callgate-monday --data-dir /var/lib/callgate", "")]),
     ("database distribute", &[("callgate database distribute --database-url postgres://coordinator/callgate", "")]),
     ("database retain", &[("callgate database retain --older-than 90 --database-url postgres://db/callgate", "")]),
+    ("database prices", &[("callgate database prices prices.yaml --database-url postgres://db/callgate", "")]),
     (
         "database clock",
         &[
@@ -136,6 +137,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("tokens rotate", &[("callgate tokens rotate 0195f2c4 --overlap-hours 48 > desk.token", "")]),
     ("forget", &[("callgate forget user ann", "show the amount"), ("callgate forget user ann --yes", "")]),
     ("export", &[("callgate export user ann --out ann.jsonl", "")]),
+    ("export calls", &[("callgate export calls --since 7d --data-dir /var/lib/callgate > calls.csv", "")]),
     ("keys list", &[("callgate keys list", "")]),
     ("keys reencrypt", &[("callgate keys reencrypt", "")]),
     ("profiles", &[("callgate profiles get_order", ""), ("callgate profiles --json | jq -r '[.tool, .trials]'", "")]),
@@ -302,9 +304,10 @@ mod tests {
         "completions",
         "database clock",
         "database distribute",
+        "database prices",
         "database retain",
         "demo",
-        "export",
+        "export calls",
         "health",
         "hook",
         "man",

@@ -10,10 +10,12 @@ mod doctor;
 mod evaluate;
 mod examples;
 mod explain;
+mod export_calls;
 mod grants;
 mod health;
 mod overview;
 mod policy;
+mod prices;
 mod privacy;
 mod profiles;
 mod psql;
@@ -105,7 +107,7 @@ enum Command {
     Tokens(tokens::TokensArgs),
     /// Delete the data of a session, an agent or a user
     Forget(privacy::ForgetArgs),
-    /// Export the data of a session, an agent or a user, in JSON lines
+    /// Export calls, or the data of a session, an agent or a user
     Export(privacy::ExportArgs),
     /// List encryption keys, and re-encrypt with the newest one
     Keys(reseal::KeysArgs),

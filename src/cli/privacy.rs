@@ -1,4 +1,5 @@
-//! `callgate forget` and `callgate export`: erasure and export of the data of a session, an agent or a user.
+//! `callgate forget` and `callgate export`: erasure and export of the data of a session, an agent or a user. Exports of
+//! calls are in `export_calls.rs`.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +13,10 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::target::CommandTarget;
+use super::{
+    export_calls::{self, ExportCommand},
+    target::CommandTarget,
+};
 use callgate_client::{
     json::OutputFormat,
     output,
@@ -49,9 +53,12 @@ pub(super) struct ForgetArgs {
 
 /// Arguments of `callgate export`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct ExportArgs {
+    #[command(subcommand)]
+    calls: Option<ExportCommand>,
     #[command(flatten)]
-    whom: SubjectArgs,
+    whom: Option<SubjectArgs>,
     /// Write to this new file [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -200,7 +207,11 @@ fn describe_others(others: u64) -> String {
 
 /// Runs `callgate export`.
 pub(super) async fn export(args: ExportArgs) -> anyhow::Result<()> {
-    let ExportArgs { whom, out, why, opening, place } = args;
+    let ExportArgs { calls, whom, out, why, opening, place } = args;
+    if let Some(ExportCommand::Calls(calls)) = calls {
+        return export_calls::run(calls, &place).await;
+    }
+    let Some(whom) = whom else { bail!("name the subject: callgate export user NAME") };
     let (_, subject) = whom.subject();
     let request = ExportSubjectRequest { subject: Some(subject), reason: why.reason };
     let file = match &out {

@@ -72,7 +72,7 @@ impl RecordedArgs {
 }
 
 /// A duration such as `7d`, in milliseconds.
-fn duration_ms(text: &str) -> anyhow::Result<i64> {
+pub(super) fn duration_ms(text: &str) -> anyhow::Result<i64> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match &text[at..] {
         "m" => 60_000,

@@ -1,5 +1,7 @@
 //! `callgate database retain`: drops old data.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, bail};
 use clap::Args;
 
@@ -17,11 +19,14 @@ pub(super) struct RetainArgs {
     /// Drop call trees without calls for more than DAYS, by whole months; at least 30
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(i64::from(RETAIN_DAYS_MIN)..))]
     older_than: u32,
+    /// Write each month's calls and outcomes to CSV files in this folder before they are dropped
+    #[arg(long, value_name = "DIR")]
+    export: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: RetainArgs) -> anyhow::Result<()> {
     let options = parse_url(&args.database_url).context("--database-url")?;
-    let (clocks, retained) = retain(options, args.older_than, Clock::System.now()).await?;
+    let (clocks, retained) = retain(options, args.older_than, Clock::System.now(), args.export.as_deref()).await?;
     if !clocks.agree() {
         let apart = wait_in_words(clocks.apart_ms.unsigned_abs());
         bail!("nothing was dropped: the clocks of machine and database differ by {apart}; at most 5 min are allowed");

@@ -65,7 +65,8 @@ impl CommandTarget {
         Ok(Some((gate, tenant)))
     }
 
-    async fn database_url(&self) -> anyhow::Result<Option<String>> {
+    /// The database's URL, for a direct database.
+    pub(super) async fn database_url(&self) -> anyhow::Result<Option<String>> {
         let Some(dir) = &self.data_dir else { return Ok(self.database_url.clone()) };
         let running = find_running(&database::data_dir(Some(dir))?).await?;
         Ok(Some(running.connection.url()))

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::{database_clock, retain};
+use super::{database_clock, prices, retain};
 use callgate_store::{distribute, parse_url};
 
 /// Arguments of `callgate database`.
@@ -19,6 +19,8 @@ enum DatabaseCommand {
     Distribute(DistributeArgs),
     /// Drop call trees without recent calls, and empty months
     Retain(retain::RetainArgs),
+    /// Replace the prices of models, for costs by model and day
+    Prices(prices::PricesArgs),
     /// Show the clocks that retention compares, and confirm the database's
     Clock(database_clock::ClockArgs),
 }
@@ -35,6 +37,7 @@ pub(super) async fn run(args: DatabaseArgs) -> anyhow::Result<()> {
     let args = match args.command {
         DatabaseCommand::Distribute(args) => args,
         DatabaseCommand::Retain(args) => return retain::run(args).await,
+        DatabaseCommand::Prices(args) => return prices::run(args).await,
         DatabaseCommand::Clock(args) => return database_clock::run(args).await,
     };
     let options = parse_url(&args.database_url).context("--database-url")?;

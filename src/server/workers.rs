@@ -81,6 +81,10 @@ const WORKERS: &[Worker] = &[
     worker("retention", 60_000, "what is past its term could not be deleted", |gate| {
         Box::pin(async move { gate.privacy.delete_old(gate.privacy.times()).await.map(drop) })
     }),
+    // One replica at a time counts, once an hour, and after calls were forgotten.
+    worker("calls_hourly", 60_000, "calls could not be counted by hour", |gate| {
+        Box::pin(async move { Ok(gate.store.roll_up().await.map(drop)?) })
+    }),
     worker("self_corrections", 60_000, "what refusals came to could not be read", |gate| {
         Box::pin(async move { gate.decisions.learn_self_corrections().await })
     }),

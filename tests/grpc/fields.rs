@@ -93,6 +93,12 @@ fn bad_names() -> Vec<(&'static str, BadMessage)> {
         ("caller.agent_id", bad_evaluate(|caller, _| caller.agent_id = "a\nb".into())),
         ("caller.user_id", bad_evaluate(|caller, _| caller.user_id = long())),
         ("caller.host", bad_evaluate(|caller, _| caller.host = "a\nb".into())),
+        (
+            "usage.model",
+            told(OutcomeStatus::Running, |request| {
+                request.usage = Some(v1::Usage { model: "m".repeat(201), ..Default::default() });
+            }),
+        ),
         ("call.call_id", bad_evaluate(|_, call| call.call_id.clear())),
         ("call.call_id", bad_evaluate(|_, call| call.call_id = long())),
         ("call.tool", bad_evaluate(|_, call| call.tool.clear())),
@@ -250,8 +256,12 @@ async fn field_at_its_limit_is_stored_whole() {
             justification: "j".repeat(2_000),
             ..call(&format!("{n}{}", "c".repeat(199)), &name("t"), arguments)
         };
-        let request =
-            v1::EvaluateRequest { caller: Some(caller.clone()), call: Some(call.clone()), ..Default::default() };
+        let request = v1::EvaluateRequest {
+            caller: Some(caller.clone()),
+            call: Some(call.clone()),
+            usage: Some(v1::Usage { model: name("m"), ..Default::default() }),
+            ..Default::default()
+        };
         assert!(evaluate(&mut client, request).await.permit.is_some());
         let result = "\"\\\u{7f}é\n".repeat(MEBI / 6);
         let recorded = record(&mut client, success(&caller.session_id, &call.call_id, &result)).await;
@@ -261,6 +271,7 @@ async fn field_at_its_limit_is_stored_whole() {
     assert_eq!(plane.postgres.number("select max(length(arguments)) from call").await, MEBI as i64);
     assert_eq!(plane.postgres.number("select min(length(user_id)) from call").await, 200);
     assert_eq!(plane.postgres.number("select min(length(host)) from callgate.tool_call").await, 200);
+    assert_eq!(plane.postgres.number("select min(length(model)) from callgate.calls").await, 200);
     assert_eq!(plane.postgres.number("select count(distinct result) from outcome").await, 1);
 }
 

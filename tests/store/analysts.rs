@@ -17,7 +17,7 @@ use crate::common::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sql");
 
 /// Expected answer of each query, in these columns.
-const ANSWERS: [(&str, &str, &[&str]); 14] = [
+const ANSWERS: [(&str, &str, &[&str]); 13] = [
     (
         "agent.sql",
         "session_id, tool, decision, outcome, why, said <> '', earlier_attempts, usd",
@@ -49,11 +49,6 @@ const ANSWERS: [(&str, &str, &[&str]); 14] = [
         "probes.sql",
         "retries, trials, predicted, observed",
         &[r#"("advised or own",10,0.500,0.600)"#, "(probe,1,0.080,1.000)"],
-    ),
-    (
-        "refusals.sql",
-        "rule, refused, would_refuse, warned, share > 0",
-        &["(same_call,3,2,0,t)", "(repeat,1,0,1,t)", "(schema,1,0,0,t)", "(unknown_tool,1,0,0,t)"],
     ),
     (
         "retry_worth.sql",

@@ -7,7 +7,7 @@ use std::sync::{
 
 use callgate_core::domain::call::Request;
 use callgate_net::clock::Clock;
-use callgate_store::{OpenError, RetentionResult};
+use callgate_store::{CopyError, RetentionResult};
 
 use crate::common::{
     all, citus,
@@ -35,8 +35,8 @@ pub(crate) async fn backdate(postgres: &Postgres, roots: &str, last_at: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql + "commit")).execute(&mut postgres.connect().await).await.expect("moved");
 }
 
-async fn retain(postgres: &Postgres, days: u32) -> Result<RetentionResult, OpenError> {
-    let (clocks, retained) = callgate_store::retain(postgres.options.clone(), days, Clock::System.now()).await?;
+async fn retain(postgres: &Postgres, days: u32) -> Result<RetentionResult, CopyError> {
+    let (clocks, retained) = callgate_store::retain(postgres.options.clone(), days, Clock::System.now(), None).await?;
     assert!(clocks.agree(), "{clocks:?}");
     Ok(retained)
 }

@@ -19,14 +19,17 @@ use crate::common::{
 };
 
 /// Views for people.
-const VIEWS: [&str; 18] = [
+const VIEWS: [&str; 21] = [
     "approvals",
     "attempts",
     "audit_log",
+    "calls",
+    "calls_hourly",
     "coercions",
     "decisions_by_rule",
     "findings",
     "halts",
+    "model_costs",
     "operator_events",
     "policy_activations",
     "retry_calibration",
@@ -77,8 +80,9 @@ async fn an_analyst_reads_every_view_and_no_table() {
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql.as_str())).fetch_all(&mut analyst).await;
         let is_empty = rows.unwrap_or_else(|error| panic!("{view}: {error}")).is_empty();
         // One successful call teaches nothing, and has no finding.
-        let is_shown = ["attempts", "decisions_by_rule", "session_costs", "sessions_now", "tool_call", "tool_quality"]
-            .contains(&view);
+        let is_shown =
+            ["attempts", "calls", "decisions_by_rule", "session_costs", "sessions_now", "tool_call", "tool_quality"]
+                .contains(&view);
         assert_eq!(is_empty, !is_shown, "{view}");
     }
     for sql in

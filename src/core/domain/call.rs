@@ -7,7 +7,7 @@ use super::{
     effect::{Effect, Freshness},
     finding::{CallRef, Decision, Finding, Level},
     fingerprint::{ArgsDigest, Fingerprint, WitnessDigest},
-    ids::{AgentId, CallId, HostName, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
+    ids::{AgentId, CallId, HostName, ModelName, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
     json::Json,
     outcome::{Outcome, OutcomeStatus},
     profile::FollowUp,
@@ -47,6 +47,8 @@ pub struct Request {
     pub witness: Option<Box<str>>,
     /// Model usage since the last call.
     pub usage: Usage,
+    /// The model of that usage; shown to people, read by no rule.
+    pub model: Option<ModelName>,
     /// The caller's estimate of the cost, in micro-dollars.
     pub cost_estimate_micros: Option<u64>,
     /// Why the agent wants it; for people.
@@ -77,6 +79,7 @@ impl Request {
             arguments,
             witness: None,
             usage: Usage::default(),
+            model: None,
             cost_estimate_micros: None,
             justification: None,
             repeat_intended: false,

@@ -13,7 +13,7 @@ use super::{
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest, WitnessDigest},
     gist::SuccessSummary,
     grant::GrantUse,
-    ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
+    ids::{AgentId, CallId, HostName, ModelName, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
     profile::{Circumstances, FollowUp},
@@ -76,6 +76,8 @@ pub struct JudgmentEvent {
     pub permit: Option<Permit>,
     /// Approval request.
     pub approval: Option<Box<Approval>>,
+    /// Group that may answer the approval request first. Absent when read back, and where every approver may.
+    pub approval_group: Option<Box<str>>,
     /// State of the tiers and grants that the permit uses, after it.
     pub uses: Vec<GrantUse>,
     /// Fields whose values were coerced. Absent when read back.
@@ -90,6 +92,10 @@ pub struct JudgmentEvent {
     pub follow_up: Option<Box<FollowUp>>,
     /// Model usage since the last call; booked for every decision.
     pub usage: Usage,
+    /// The model of that usage. Absent when read back.
+    pub model: Option<ModelName>,
+    /// Expected cost of the call, in micro-dollars. 0 when read back.
+    pub expected_micros: u64,
     /// True when the call was only reported, never asked for.
     pub observed: bool,
     /// The policy that judged, by hash.
@@ -154,6 +160,8 @@ pub struct SettledEvent {
     pub ledger_revision: u64,
     /// Model usage reported with it, and the call's actual cost.
     pub usage: Usage,
+    /// The model of that usage. Absent when read back.
+    pub model: Option<ModelName>,
     /// Duration, in milliseconds, by the caller's clock.
     pub duration_ms: Option<u64>,
     /// Does the answer hold everything there is?
@@ -310,6 +318,7 @@ impl JudgmentEvent {
             findings: Arc::default(),
             permit: None,
             approval: None,
+            approval_group: None,
             uses: Vec::new(),
             coerced: proposal.coerced.iter().map(|field| field.field.clone()).collect(),
             self_corrections: Vec::new(),
@@ -317,6 +326,8 @@ impl JudgmentEvent {
             waited: false,
             follow_up: None,
             usage: request.usage,
+            model: request.model.clone(),
+            expected_micros: proposal.cost_micros,
             observed: false,
             policy: Arc::default(),
             arguments: Some(proposal.stored.clone()),

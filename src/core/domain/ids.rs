@@ -100,6 +100,10 @@ name!(
     HostName
 );
 name!(
+    /// A model, by the name that its provider bills.
+    ModelName
+);
+name!(
     /// A tool's name as the model calls it.
     ToolName
 );

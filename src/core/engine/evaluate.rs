@@ -140,6 +140,8 @@ fn judgment_event(
     event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, cx, shared));
     event.self_corrections = self_corrections(cx, &findings);
     event.approval = question(policy, cx, known, &event);
+    let asked = event.approval.as_ref();
+    event.approval_group = asked.and_then(|_| policy.route(&request.tool).group.as_deref().map(Into::into));
     event.findings = findings.into();
     event
 }

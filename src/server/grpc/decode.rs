@@ -20,7 +20,7 @@ use callgate_core::domain::{
     call::{AddedParameters, Request},
     control::{Command, Operation},
     failure::ErrorReport,
-    ids::{AgentId, CallId, HostName, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
+    ids::{AgentId, CallId, HostName, Invalid, ModelName, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
     json::{self, BYTES_MAX, Json},
     outcome::OutcomeStatus,
     report::{Operator, OutcomeReport},
@@ -132,7 +132,9 @@ fn maybe_amount(field: &str, given: Option<u64>) -> DecodeResult<Option<u64>> {
 pub(super) fn evaluate(request: &v1::EvaluateRequest, tenant: TenantId) -> DecodeResult<Request> {
     let caller = require_field("caller", request.caller.as_ref())?;
     let call = require_field("call", request.call.as_ref())?;
-    decode_proposed(tenant, caller, call, "call", usage("usage", request.usage.as_ref())?)
+    let model = model(request.usage.as_ref())?;
+    let usage = usage("usage", request.usage.as_ref())?;
+    Ok(Request { model, ..decode_proposed(tenant, caller, call, "call", usage)? })
 }
 
 pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> DecodeResult<Vec<Request>> {
@@ -142,10 +144,12 @@ pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> Decod
     }
     // The usage belongs to the turn: it is booked once, with the first call.
     let mut usage = usage("usage", batch.usage.as_ref())?;
+    let model = model(batch.usage.as_ref())?;
     let mut requests: Vec<Request> = Vec::with_capacity(calls.len());
     for (i, call) in calls.iter().enumerate() {
         let field = format!("calls[{i}]");
         let request = decode_proposed(tenant, caller, call, &field, std::mem::take(&mut usage))?;
+        let request = Request { model: model.clone(), ..request };
         if requests.iter().any(|other| other.call_id == request.call_id) {
             return wrong(&format!("{field}.call_id"), "appears twice in the batch");
         }
@@ -256,6 +260,11 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> DecodeResult<Usage> {
     })
 }
 
+/// The model of a usage.
+fn model(usage: Option<&v1::Usage>) -> DecodeResult<Option<ModelName>> {
+    usage.map_or(Ok(None), |usage| optional(&usage.model, |name| ModelName::parse("usage.model", name)))
+}
+
 /// A report, with the request of its call if it had no Evaluate.
 pub(super) fn record(
     request: &v1::RecordRequest,
@@ -303,6 +312,7 @@ pub(super) fn record(
         total_matches: maybe_amount("total_matches", request.total_matches)?,
         progress_note: decode_foreign_text("progress", &request.progress, NOTE_BYTES_MAX)?,
         usage: usage("usage", request.usage.as_ref())?,
+        model: model(request.usage.as_ref())?,
         duration_ms: span("duration", request.duration.as_ref(), 0..=AMOUNT_MAX)?,
         ..OutcomeReport::new(session, call_id, status)
     };

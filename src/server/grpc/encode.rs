@@ -35,7 +35,8 @@ pub(super) fn failure(kind: Option<FailureKind>) -> i32 {
 
 pub(super) fn usage(usage: Usage) -> v1::Usage {
     let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros } = usage;
-    v1::Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros }
+    let model = String::new();
+    v1::Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros, model }
 }
 
 /// Used share of a limit from which it is reported unasked, in percent.

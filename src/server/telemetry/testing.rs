@@ -154,6 +154,7 @@ pub(super) fn settled_event(
         lease_until: None,
         ledger_revision: 0,
         usage: Default::default(),
+        model: None,
         duration_ms: None,
         is_complete: None,
         total_matches: None,

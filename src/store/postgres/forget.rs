@@ -131,7 +131,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
     pub async fn drop_marks(&self, after: Duration) -> Result<(), StoreError> {
-        let delete = sqlx::query("delete from forgotten where forgotten_at < now() - make_interval(secs => $1)");
+        let delete = sqlx::query(
+            "delete from forgotten where forgotten_at < now() - make_interval(secs => $1) and hours is null",
+        );
         let delete = delete.bind(after.as_secs_f64());
         self.readers.read(async |conn| Ok(delete.execute(conn).await.map(drop)?)).await
     }
@@ -242,8 +244,9 @@ async fn forget_trees(
     let sessions = sessions_of(&mut tx, tenant, &trees).await?;
     forget_sessions(&mut tx, tenant, &trees, &sessions).await?;
     shared::unname(&mut tx, of, roots).await?;
+    let hours = hours_of(&mut tx, tenant, &trees).await?;
     delete_trees(&mut tx, tenant, &trees, &sessions).await?;
-    mark(&mut tx, tenant, run, trees.roots.iter().copied()).await?;
+    mark(&mut tx, tenant, run, trees.roots.iter().copied(), &hours).await?;
     let forgot = ErasureProgress {
         trees: trees.roots.len() as u64,
         sessions: sessions.len() as u64,
@@ -298,17 +301,32 @@ async fn forget_sessions(
     Ok(())
 }
 
-/// Publishes marks to every replica.
+/// The hours of these trees' calls that are over, which the hourly rollup counts again (`hourly.rs`). It counts an hour
+/// 15 minutes after its end, long after the end of a transaction that began 10 minutes after it.
+async fn hours_of(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>) -> LoadedRow<Vec<String>> {
+    let hours = sqlx::query_scalar(
+        "select distinct date_trunc('hour', at, 'utc')::text from call
+         where shard = any($1) and tenant_id = $2 and root_id = any($3)
+           and at < date_trunc('hour', now() - interval '10 minutes', 'utc')",
+    );
+    Ok(hours.bind(&trees.shards).bind(tenant.0).bind(&trees.roots).fetch_all(conn).await?)
+}
+
+/// Publishes marks to every replica, and hours to the rollup.
 async fn mark(
     conn: &mut PgConnection,
     tenant: TenantId,
     run: &ErasureRun,
     names: impl Iterator<Item = &str>,
+    hours: &[String],
 ) -> LoadedRow<()> {
     let marks: Vec<i64> = names.map(|name| Mark::of(&run.salt, name).0).collect();
     if !marks.is_empty() {
-        let insert = sqlx::query("insert into forgotten (tenant_id, salt, marks) values ($1, $2, $3)");
-        insert.bind(tenant.0).bind(&run.salt).bind(marks).execute(conn).await?;
+        let insert = sqlx::query(
+            "insert into forgotten (tenant_id, salt, marks, hours)
+             values ($1, $2, $3, nullif($4::text[], '{}')::timestamptz[])",
+        );
+        insert.bind(tenant.0).bind(&run.salt).bind(marks).bind(hours).execute(conn).await?;
     }
     Ok(())
 }
@@ -324,6 +342,8 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
         let counters = sqlx::query("delete from counter where shard = $1 and tenant_id = $2 and agent_id = $3");
         let counters = counters.bind(Shard::of_counters(tenant, Some(agent)).0).bind(tenant.0).bind(agent.as_str());
         gone += counters.execute(&mut *tx).await?.rows_affected();
+        let counted = sqlx::query("delete from call_hourly where tenant_id = $1 and agent_id = $2");
+        gone += counted.bind(tenant.0).bind(agent.as_str()).execute(&mut *tx).await?.rows_affected();
     }
     if !matches!(whom, ErasureSubject::User(_)) {
         let halts = format!(
@@ -341,7 +361,7 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
         }
     }
     if matches!(whom, ErasureSubject::Agent(_)) {
-        mark(&mut tx, tenant, run, std::iter::once(whom.name())).await?;
+        mark(&mut tx, tenant, run, std::iter::once(whom.name()), &[]).await?;
     }
     let event = of.event(format!("{}: what has their name beside call trees", whom.kind_name()), &names);
     gone += audit::erase_found(&mut tx, opener, &event, (theirs, &names), found).await?;

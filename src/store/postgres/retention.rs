@@ -2,7 +2,7 @@
 //! those months move to the current one. Writers never wait for a partition. The ledger stays, so that old writes
 //! remain known.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use chrono::{Days, NaiveDate};
 use sqlx::{
@@ -13,12 +13,14 @@ use sqlx::{
 use super::{
     SCHEMA, clocks,
     clocks::Clocks,
-    connect, distribute,
+    connect,
+    copied::{self, CopyError},
+    distribute,
     maintain::{self, month, partition},
     tables::{self, RetentionRule, RowOwner, TABLES},
     trees,
 };
-use crate::error::{OpenError, StoreError};
+use crate::error::StoreError;
 use callgate_core::domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp};
 
 /// Minimum retention period, in days.
@@ -37,15 +39,18 @@ pub struct RetentionResult {
 /// Drops trees that were inactive for `days` days and born in such an old month, moves active ones to the current
 /// month, and drops the partitions of those months. Safe beside running servers: a dropped session restarts empty. At
 /// least [`RETAIN_DAYS_MIN`] days are kept. `server` is the local time; the returned `Clocks` show the delay applied.
-/// Nothing is dropped while the clocks disagree.
+/// Nothing is dropped while the clocks disagree. With a folder in `export`, each partition is written to a file there
+/// before anything is dropped.
 ///
 /// # Errors
-/// [`OpenError`] when the database cannot be used; dropped data stays dropped, and the next run continues.
+/// [`CopyError`] when the database cannot be used or a file cannot be written; dropped data stays dropped, and the next
+/// run continues.
 pub async fn retain(
     options: PgConnectOptions,
     days: u32,
     server: Timestamp,
-) -> Result<(Clocks, RetentionResult), OpenError> {
+    export: Option<&Path>,
+) -> Result<(Clocks, RetentionResult), CopyError> {
     let options = options
         .options([("search_path", SCHEMA), ("lock_timeout", "5000"), ("idle_in_transaction_session_timeout", "2000")])
         .application_name("callgate retention")
@@ -56,9 +61,38 @@ pub async fn retain(
     let now = maintain::now(&mut conn).await?;
     let clocks = clocks::check_clocks(&mut conn, now, server).await?;
     Ok(match clocks.of_retention() {
-        Some(by) => (clocks, drop_months(&mut conn, days, by, is_distributed).await?),
+        Some(by) => {
+            if let Some(folder) = export {
+                export_months(&mut conn, days, by, folder).await?;
+            }
+            (clocks, drop_months(&mut conn, days, by, is_distributed).await?)
+        }
         None => (clocks, RetentionResult::default()),
     })
+}
+
+/// The day before which call trees are inactive, and the first month that stays.
+fn limits(days: u32, now: Timestamp) -> (NaiveDate, NaiveDate) {
+    let silent = NaiveDate::from_epoch_days(now.day())
+        .and_then(|today| today.checked_sub_days(Days::new(days.max(RETAIN_DAYS_MIN).into())))
+        .unwrap_or_default();
+    // Whole months only: the one that this day is in goes when it is over.
+    (silent, month(silent.to_epoch_days(), 0))
+}
+
+/// Writes the partitions that [`drop_months`] drops. Their inactive trees get no more rows; active ones are in the
+/// files too, although they stay.
+async fn export_months(conn: &mut PgConnection, days: u32, now: Timestamp, folder: &Path) -> Result<(), CopyError> {
+    for first in months(conn, limits(days, now).1).await? {
+        for table in tables::ending(RetentionRule::WithMonth) {
+            let name = partition(table, first);
+            let there = sqlx::query_scalar("select to_regclass($1 || '.' || $2) is not null").bind(SCHEMA).bind(&name);
+            if there.fetch_one(&mut *conn).await? {
+                copied::copy_partition(conn, &name, folder).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// [`retain`] at the time `now`.
@@ -68,11 +102,7 @@ pub(super) async fn drop_months(
     now: Timestamp,
     is_distributed: bool,
 ) -> Result<RetentionResult, StoreError> {
-    let silent = NaiveDate::from_epoch_days(now.day())
-        .and_then(|today| today.checked_sub_days(Days::new(days.max(RETAIN_DAYS_MIN).into())))
-        .unwrap_or_default();
-    // Whole months only: the one that this day is in goes when it is over.
-    let before = month(silent.to_epoch_days(), 0);
+    let (silent, before) = limits(days, now);
     let midnight = Timestamp::from_millis(i64::from(silent.to_epoch_days()) * 86_400_000);
     gone_before(conn, None, midnight).await?;
     let trees = drop_trees(conn, before, midnight, now).await?;

@@ -20,7 +20,7 @@ use callgate_core::domain::{
     failure::FailureKind,
     finding::Decision,
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest, WitnessDigest},
-    ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, UserId},
+    ids::{AgentId, CallId, HostName, ModelName, RunId, SessionId, TenantId, ToolName, UserId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Guard, OutcomeStatus},
     reason::Reason,
@@ -103,7 +103,9 @@ rows! {
         occurrence: Option<i64> = permit.map(|permit| big(permit.occurrence)) => INT8,
         idempotency_key: Option<&'a str> = permit.map(|permit| permit.idempotency_key.as_str()) => TEXT,
         lease_ms: Option<i64> = permit.map(|permit| permit.lease_until.as_millis()) => ColumnKind::time("lease_until"),
-        reserved_micros: Option<i64> = permit.map(|permit| big(permit.reserved_micros)) => INT8,
+        // Without a permit, the expected cost of the call that did not run.
+        reserved_micros: Option<i64> = permit.map_or_else(
+            || unless_zero(event.expected_micros), |permit| Some(big(permit.reserved_micros))) => INT8,
         approval_id: Option<&'a str> = approval.map(|approval| approval.id.as_str()) => TEXT.rare(),
         asked_by: Option<&'a str> = approval.and_then(|approval| approval.asked_by.as_deref()) => TEXT.rare(),
         approval_ms: Option<i64> =
@@ -134,6 +136,8 @@ rows! {
         trace_id: Option<&'a [u8]> = append.trace.as_ref().map(|trace| &trace.0[..]) => BYTEA,
         host: Option<&'a str> = event.host.as_ref().map(HostName::as_str) => TEXT.rare(),
         witness of event.witness: Option<WitnessDigest> => BYTEA.rare(),
+        model: Option<&'a str> = event.model.as_ref().map(ModelName::as_str) => TEXT.rare(),
+        approval_group: Option<&'a str> = event.approval_group.as_deref() => TEXT.rare(),
     } reads JudgmentEvent(from, opener: &Opener) {
         let (seq, session): (u64, &str) = (decode(from, "seq")?, from.try_get("session_id")?);
         let text = |column: &str| from.try_get::<Option<String>, _>(column);
@@ -157,11 +161,14 @@ rows! {
         findings: findings.into(),
         permit: decode::permit(from)?,
         approval: decode::approval(from, &policy)?.map(Box::new),
+        approval_group: None,
         uses: Vec::new(),
         coerced: Vec::new(),
         self_corrections: Vec::new(),
         follow_up: follow_up::read(from)?.map(Box::new),
         usage: decode::usage(from, "")?,
+        model: None,
+        expected_micros: 0,
         policy,
         shape: looks.map(Arc::new),
         arguments: arguments.map(Into::into),
@@ -236,6 +243,7 @@ rows! {
         key_sent of event.key_sent: bool => BOOL,
         inferred of event.inferred: bool => BOOL,
         double_effect of event.double_effect: bool => BOOL,
+        model: Option<&'a str> = event.model.as_ref().map(ModelName::as_str) => TEXT.rare(),
     } reads SettledEvent(from) {
         let marks: Option<String> = from.try_get("marks")?;
     } {
@@ -244,6 +252,7 @@ rows! {
         circumstances: decode::circumstances(from)?,
         ledger_revision: 0,
         usage: decode::usage(from, "")?,
+        model: None,
         result: None,
         whole: decode::whole(from)?,
         gist: None,

@@ -84,6 +84,7 @@ pub(super) fn report_event(of: &JudgmentEvent, seq: u64, at: Timestamp, result: 
         lease_until: None,
         ledger_revision: 0,
         usage: Default::default(),
+        model: None,
         duration_ms: None,
         is_complete: Some(true),
         total_matches: Some(3),

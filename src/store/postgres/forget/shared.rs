@@ -87,7 +87,7 @@ pub(super) async fn unquote(
     told.sort_unstable();
     told.dedup();
     // They have it in memory, too.
-    mark(conn, of.tenant, of.run, told.iter().map(String::as_str)).await
+    mark(conn, of.tenant, of.run, told.iter().map(String::as_str), &[]).await
 }
 
 /// Deletes or anonymizes ledger rows of a session whose tree was dropped before; the ledger outlives trees.
