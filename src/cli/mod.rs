@@ -12,6 +12,7 @@ mod examples;
 mod explain;
 mod grants;
 mod health;
+mod notifications;
 mod overview;
 mod place;
 mod policy;
@@ -93,6 +94,8 @@ enum Command {
     Top(top::TopArgs),
     /// List and answer approval requests
     Approvals(approvals::ApprovalsArgs),
+    /// Send a test message to the destinations of notifications
+    Notifications(notifications::NotificationsArgs),
     /// List, show, halt, resume and settle sessions
     Sessions(sessions::SessionsArgs),
     /// Grant a session a number of calls
@@ -210,6 +213,9 @@ fn run(command: Command) -> ExitCode {
         Command::AgentSide(AgentSide::Hook(args)) => return hook::run(&args),
         Command::AgentSide(AgentSide::McpProxy(args)) => return proxy::proxy(args),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
+        Command::Notifications(args) => {
+            return coded(runtime().and_then(|runtime| runtime.block_on(notifications::run(args))));
+        }
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(grants::run(args))),
         Command::Audit(args) => return coded(runtime().and_then(|runtime| runtime.block_on(audit::run(args)))),

@@ -12,10 +12,10 @@ use crate::{
     follow::{self, Follow},
     gate::{Gate, NoAnswer},
     grpc,
+    notifications::{self, Destinations},
     telemetry::Metrics,
     tenant_keys::{KeyFile, NamedKeys},
     traced::BatchTracer,
-    webhook::{self, Webhook},
     workers,
 };
 use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
@@ -105,9 +105,9 @@ impl ServerHandle {
         self.gate.server.policy(DEFAULT_TENANT)
     }
 
-    /// Sends approval requests to a webhook, from now on.
-    pub(super) fn tell(&mut self, webhook: Webhook) {
-        self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
+    /// Notifies these destinations, from now on.
+    pub(super) fn notify(&mut self, destinations: &Destinations) {
+        self.workers.extend(notifications::start(destinations, &self.gate));
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.

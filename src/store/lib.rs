@@ -21,10 +21,10 @@ pub use decision_store::{Answer, DecisionStore};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use memory::MemoryStore;
 pub use postgres::{
-    BatchSpans, CONNECTIONS_MAX, CarriedState, ClaimedNotification, Claims, Clocks, Commit, CommittedChange, Contents,
-    CountingRound, DatabaseStatus, DecisionsPerMinute, DeletedRows, DistributionResult, DueTree, DueTrees,
-    ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, Inspection, Lane, Learn, PARTS, Pending, Pool, Questions,
-    QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights, SchemaState, SessionTree, SignedIn, Store,
-    StoreLoad, StoreSettings, TriedTree, Uses, analyze, audit, carried, clocks, distribute, inspect, look_over,
-    make_roles, namespace, parse_url, reached_at, retain,
+    AuditedEvent, BatchSpans, CONNECTIONS_MAX, CarriedState, ClaimedNotification, Clocks, Commit, CommittedChange,
+    Contents, CountingRound, DatabaseStatus, DecisionsPerMinute, DeletedRows, DistributionResult, DueTree, DueTrees,
+    ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, Inspection, Lane, Learn, NewNotification, OpenCircuit,
+    PARTS, Pending, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights,
+    SchemaState, SessionTree, SignedIn, Store, StoreLoad, StoreSettings, TenantActivity, TriedTree, Uses, analyze,
+    audit, carried, clocks, distribute, inspect, look_over, make_roles, namespace, parse_url, reached_at, retain,
 };

@@ -47,6 +47,6 @@ pub use front::Front;
 pub use inside::{Inside, Insider};
 pub use mirrors::{FromWire, ToWire};
 pub use privacy::{PrivacyService, privacy_of};
-pub use server::{GrpcSettings, Pages, ServeError, serve, starting};
+pub use server::{Callbacks, GrpcSettings, Pages, ServeError, serve, starting};
 pub use status::to_http_status;
 pub use tokens::{TokenService, tokens_of};
