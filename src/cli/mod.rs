@@ -66,7 +66,7 @@ enum Command {
     Health(health::HealthArgs),
     /// Maintain the database: retention, clocks, distribution
     Database(upkeep::DatabaseArgs),
-    /// Diagnose a deployment and suggest fixes; exit code 1 on an error
+    /// Diagnose a deployment and suggest fixes; exit code 1 on errors
     Doctor(Box<doctor::DoctorArgs>),
     /// Back up the private database, also while its server runs
     Backup(backup::BackupArgs),

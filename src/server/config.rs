@@ -228,7 +228,7 @@ pub struct ServeConfig {
     )]
     pub threads: Option<u16>,
     /// File of the destinations that are notified of approval requests, halts, budgets and open circuit breakers, in
-    /// YAML: docs/notifications.md
+    /// YAML: docs/notifications.md#destinations
     #[arg(long, value_name = "FILE", env = "CALLGATE_NOTIFICATIONS")]
     pub notifications: Option<PathBuf>,
     /// Replaced by --notifications

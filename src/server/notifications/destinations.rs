@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::{
     email::{EmailForm, EmailSettings},
-    events::Event,
+    events::NotificationEvent,
     slack::{SlackForm, SlackSettings},
     webhook::{WebhookForm, WebhookSettings},
 };
@@ -40,7 +40,7 @@ struct Form {
 #[serde(deny_unknown_fields)]
 struct DestinationForm {
     name: String,
-    events: Vec<Event>,
+    events: Vec<NotificationEvent>,
     #[serde(default = "default_tenants")]
     tenants: Vec<String>,
     #[serde(default)]
@@ -58,13 +58,13 @@ fn default_tenants() -> Vec<String> {
 
 /// The content of the file.
 #[derive(Debug, Clone)]
-pub(crate) struct Destinations(pub(super) Vec<Arc<Destination>>);
+pub(crate) struct Destinations(pub(super) Vec<Arc<NotificationDestination>>);
 
 /// A destination.
 #[derive(Debug)]
-pub(super) struct Destination {
+pub(super) struct NotificationDestination {
     pub(super) name: String,
-    pub(super) events: BTreeSet<Event>,
+    pub(super) events: BTreeSet<NotificationEvent>,
     tenants: Vec<String>,
     groups: Vec<String>,
     /// The arguments and the justification go with an approval request.
@@ -96,7 +96,7 @@ impl Channel {
     }
 }
 
-impl Destination {
+impl NotificationDestination {
     /// True when it is notified of the events of a tenant.
     pub(super) fn is_of(&self, tenant: &str) -> bool {
         self.tenants.iter().any(|name| name == tenant || name == ALL_TENANTS)
@@ -123,7 +123,7 @@ impl Destinations {
         }
         safe_address("console_url", &form.console_url)?;
         let console = form.console_url.trim_end_matches('/');
-        let mut all: Vec<Arc<Destination>> = Vec::new();
+        let mut all: Vec<Arc<NotificationDestination>> = Vec::new();
         for one in form.destinations {
             let name = one.name.clone();
             if all.iter().any(|known| known.name == name) {
@@ -135,14 +135,14 @@ impl Destinations {
     }
 }
 
-fn destination(form: DestinationForm, console: &str) -> anyhow::Result<Destination> {
+fn destination(form: DestinationForm, console: &str) -> anyhow::Result<NotificationDestination> {
     let DestinationForm { name, events, tenants, groups, arguments, webhook, slack, email } = form;
     let is_name = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_name) {
         bail!("name: has to have 1 to {NAME_MAX} letters, digits and `-_.`");
     }
     if events.is_empty() {
-        bail!("events: is empty; name one of {}", Event::ALL.map(Event::as_str).join(", "));
+        bail!("events: is empty; name one of {}", NotificationEvent::ALL.map(NotificationEvent::as_str).join(", "));
     }
     if tenants.is_empty() {
         bail!("tenants: is empty; name a tenant, or \"{ALL_TENANTS}\" for all");
@@ -154,7 +154,7 @@ fn destination(form: DestinationForm, console: &str) -> anyhow::Result<Destinati
         _ => bail!("has to have one of `webhook`, `slack` and `email`"),
     };
     let (console, events) = (console.to_owned(), events.into_iter().collect());
-    Ok(Destination { name, events, tenants, groups, arguments, console, channel })
+    Ok(NotificationDestination { name, events, tenants, groups, arguments, console, channel })
 }
 
 /// The text of a named file, without space around it.
@@ -197,6 +197,7 @@ pub(super) mod tests {
     #[test]
     fn destinations_with_a_fault_are_rejected_by_field() {
         let webhook = "webhook: {url: 'https://a.example', secret_file: /nowhere/at/all}";
+        let approvers = "approvers: {U1: {name: x}}";
         for (text, told) in [
             ("console_url: https://a.example\ndestinations: []\n".to_owned(), "1 to 100 entries"),
             (format!("{HEAD}- {{name: a b, events: [requested], {webhook}}}\n"), "name: has to have"),
@@ -213,9 +214,7 @@ pub(super) mod tests {
             (format!("{HEAD}- {{name: a, events: [halted], webhook: {{url: hooks}}}}\n"), "url: is no URL"),
             (format!("{HEAD}- {{name: a, events: [halted], webhook: {{}}}}\n"), "either `url` or `url_file`"),
             (
-                format!(
-                    "{HEAD}- {{name: a, events: [halted], slack: {{url: 'https://a.example', approvers: {{U1: {{name: x}}}}}}}}\n"
-                ),
+                format!("{HEAD}- {{name: a, events: [halted], slack: {{url: 'https://a.example', {approvers}}}}}\n"),
                 "signing_secret_file and approvers go together",
             ),
             ("console_url: http://plane.example\ndestinations: [{}]\n".to_owned(), "destinations"),
@@ -225,11 +224,11 @@ pub(super) mod tests {
     }
 
     /// A destination with a webhook and these filters.
-    pub(in super::super) fn filtered(tenants: &[&str], groups: &[&str]) -> Destination {
+    pub(in super::super) fn filtered(tenants: &[&str], groups: &[&str]) -> NotificationDestination {
         let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<String>>();
-        Destination {
+        NotificationDestination {
             name: "a".to_owned(),
-            events: Event::ALL.into_iter().collect(),
+            events: NotificationEvent::ALL.into_iter().collect(),
             tenants: owned(tenants),
             groups: owned(groups),
             arguments: false,

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use url::Host;
 use zeroize::Zeroizing;
 
-use super::{destinations, message::Message};
+use super::{destinations, message::NotificationMessage};
 use callgate_net::outgoing::is_here;
 
 /// Timeout of each step of a conversation.
@@ -106,7 +106,7 @@ impl EmailForm {
 
 impl EmailSettings {
     /// Sends one message to all recipients.
-    pub(super) async fn send(&self, id: &str, message: &Message) -> Result<(), String> {
+    pub(super) async fn send(&self, id: &str, message: &NotificationMessage) -> Result<(), String> {
         let mail = self.mail(id, message)?;
         let server = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(self.host.as_str());
         let mut server = server.port(self.port).tls(self.tls()?).timeout(Some(STEP));
@@ -132,7 +132,7 @@ impl EmailSettings {
         Ok(if self.tls == TlsMode::Implicit { Tls::Wrapper(tls) } else { Tls::Required(tls) })
     }
 
-    fn mail(&self, id: &str, message: &Message) -> Result<Mail, String> {
+    fn mail(&self, id: &str, message: &NotificationMessage) -> Result<Mail, String> {
         let mut mail = Mail::builder().from(self.from.clone()).message_id(Some(format!("<{id}@callgate>")));
         for to in &self.to {
             mail = mail.to(to.clone());
@@ -146,7 +146,7 @@ impl EmailSettings {
 }
 
 /// The body.
-fn text(message: &Message) -> String {
+fn text(message: &NotificationMessage) -> String {
     let mut text = format!("{}\n\n", message.title);
     for (label, value) in &message.fields {
         text.push_str(&format!("{label}: {value}\n"));
@@ -192,14 +192,14 @@ mod tests {
         )
         .expect("YAML");
         let settings = form.checked().expect("settings");
-        let mut message = Message::test(&filtered(&["*"], &[]), Timestamp::from_millis(0));
+        let mut message = NotificationMessage::test(&filtered(&["*"], &[]), Timestamp::from_millis(0));
         message.title = "pay\r\nBcc: eve@a.example".to_owned();
         message.arguments = Some(ShownArguments { text: "{\"to\":\"M\u{fc}ller\"}".to_owned(), is_whole: false });
         let mail = String::from_utf8(settings.mail("k1", &message).expect("a mail").formatted()).expect("text");
         let (head, _) = mail.split_once("\r\n\r\n").expect("a head");
         assert!(!head.lines().any(|line| line.starts_with("Bcc")), "{head}");
         assert!(
-            head.contains("Message-ID: <k1@callgate>") && head.contains("Auto-Submitted: auto-generated"),
+            head.contains("NotificationMessage-ID: <k1@callgate>") && head.contains("Auto-Submitted: auto-generated"),
             "{head}"
         );
         assert!(text(&message).contains("Arguments (cut; the console has all):\n{\"to\":\"M\u{fc}ller\"}\n"));

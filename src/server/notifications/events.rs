@@ -7,10 +7,10 @@ use lru::LruCache;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::destinations::{Destination, Destinations};
+use super::audited::approval_id;
+use super::destinations::{Destinations, NotificationDestination};
 use crate::gate::{Gate, NoAnswer};
 use callgate_core::domain::{
-    audit,
     budget::{BudgetScope, Budgets},
     fleet,
     ids::TenantId,
@@ -35,7 +35,7 @@ const QUEUED_MAX: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
 /// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Event {
+pub(super) enum NotificationEvent {
     /// A call waits for an approver.
     Requested,
     /// A second group may answer.
@@ -52,7 +52,7 @@ pub(super) enum Event {
     CircuitOpen,
 }
 
-impl Event {
+impl NotificationEvent {
     pub(super) const ALL: [Self; 7] =
         [Self::Requested, Self::Escalated, Self::Decided, Self::Expired, Self::Halted, Self::Budget, Self::CircuitOpen];
 
@@ -75,10 +75,10 @@ impl Event {
     }
 }
 
-/// Subject of an event, as it is queued. It has no text of arguments.
+/// EventSubject of an event, as it is queued. It has no text of arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(super) enum Subject {
+pub(super) enum EventSubject {
     Approval { approval_id: String },
     Halt { target: String, by: String, at_ms: i64 },
     Budget { scope: String, name: String, dimension: String, used: String, limit: String, percent: u64, day: i32 },
@@ -87,10 +87,10 @@ pub(super) enum Subject {
 
 /// An event that happened.
 struct Occurrence {
-    event: Event,
+    event: NotificationEvent,
     /// Distinguishes it from other events of the tenant and the kind.
     key: String,
-    subject: Subject,
+    subject: EventSubject,
     /// For approval requests: the groups that may answer, or that it escalates to.
     groups: Option<Vec<String>>,
     expires_at: Timestamp,
@@ -119,7 +119,8 @@ impl Collector {
     pub(super) async fn collect(&mut self) -> Result<(), NoAnswer> {
         let all = self.destinations.0.clone();
         let is_wanted = |event| all.iter().any(|one| one.events.contains(&event));
-        let circuits = if is_wanted(Event::CircuitOpen) { self.gate.store.open_circuits().await? } else { Vec::new() };
+        let circuits =
+            if is_wanted(NotificationEvent::CircuitOpen) { self.gate.store.open_circuits().await? } else { Vec::new() };
         let is_active = |tenant: &Arc<Tenant>| tenant.state == TenantState::Active;
         let tenants = self.gate.server.tenants().into_iter().filter(is_active);
         let own = |tenant: &Tenant| all.iter().filter(|one| one.is_of(&tenant.name)).cloned().collect::<Vec<_>>();
@@ -135,20 +136,26 @@ impl Collector {
         Ok(())
     }
 
-    async fn collect_of(&mut self, activity: TenantActivity, own: &[Arc<Destination>]) -> Result<(), NoAnswer> {
+    async fn collect_of(
+        &mut self,
+        activity: TenantActivity,
+        own: &[Arc<NotificationDestination>],
+    ) -> Result<(), NoAnswer> {
         let TenantActivity { tenant, audited, has_requests } = activity;
-        let has = |events: &[Event]| own.iter().any(|one| events.iter().any(|event| one.events.contains(event)));
-        if has_requests && has(&[Event::Requested, Event::Escalated]) {
+        let has =
+            |events: &[NotificationEvent]| own.iter().any(|one| events.iter().any(|event| one.events.contains(event)));
+        if has_requests && has(&[NotificationEvent::Requested, NotificationEvent::Escalated]) {
             let found = self.open_requests(tenant).await?;
             self.queue(tenant, own, found).await?;
         }
-        if has_requests && has(&[Event::Expired]) {
+        if has_requests && has(&[NotificationEvent::Expired]) {
             self.queue_expired(tenant, own).await?;
         }
-        if self.audited.get(&tenant) != Some(&audited) && has(&[Event::Decided, Event::Halted]) {
+        if self.audited.get(&tenant) != Some(&audited) && has(&[NotificationEvent::Decided, NotificationEvent::Halted])
+        {
             self.queue_audited(tenant, own).await?;
         }
-        if has(&[Event::Budget]) {
+        if has(&[NotificationEvent::Budget]) {
             let found = self.budgets(tenant).await?;
             self.queue(tenant, own, found).await?;
         }
@@ -161,22 +168,22 @@ impl Collector {
         // The oldest request is sent first.
         for question in open.iter().rev().filter(|question| question.state(now) == QuestionState::Pending) {
             let route = self.gate.approvals.route(tenant, question);
-            found.push(request(Event::Requested, question, route.group.iter().cloned().collect()));
+            found.push(request(NotificationEvent::Requested, question, route.group.iter().cloned().collect()));
             let is_late = |after_ms| now >= question.asked_at.plus_ms(after_ms);
             if route.escalation.as_ref().is_some_and(|escalation| is_late(escalation.after_ms)) {
-                found.push(request(Event::Escalated, question, all_groups(&route)));
+                found.push(request(NotificationEvent::Escalated, question, all_groups(&route)));
             }
         }
         Ok(found)
     }
 
-    async fn queue_expired(&mut self, tenant: TenantId, own: &[Arc<Destination>]) -> Result<(), NoAnswer> {
+    async fn queue_expired(&mut self, tenant: TenantId, own: &[Arc<NotificationDestination>]) -> Result<(), NoAnswer> {
         let now = self.gate.store.now();
         let age = self.expired.get(&tenant).map_or(LATE, |last| Duration::from_millis(now.since_ms(*last)) + OVERLAP);
         let ids = self.gate.store.expired_approvals(tenant, age.min(LATE)).await?;
         let mut found = Vec::new();
         for id in ids {
-            found.extend(self.closed(Event::Expired, tenant, &id, now).await?);
+            found.extend(self.closed(NotificationEvent::Expired, tenant, &id, now).await?);
         }
         self.queue(tenant, own, found).await?;
         self.expired.insert(tenant, now);
@@ -184,7 +191,7 @@ impl Collector {
     }
 
     /// Queues the answers, withdrawals and halts of the audit log.
-    async fn queue_audited(&mut self, tenant: TenantId, own: &[Arc<Destination>]) -> Result<(), NoAnswer> {
+    async fn queue_audited(&mut self, tenant: TenantId, own: &[Arc<NotificationDestination>]) -> Result<(), NoAnswer> {
         let after = match self.audited.get(&tenant) {
             Some(number) => *number,
             None => self.gate.store.audited_before(tenant, LATE).await?,
@@ -192,8 +199,8 @@ impl Collector {
         let (entries, last) = self.gate.store.audited_after(tenant, after).await?;
         let mut found = Vec::new();
         for entry in &entries {
-            match audit::approval_id(&entry.kind, entry.what.as_deref().unwrap_or_default()) {
-                Some(id) => found.extend(self.closed(Event::Decided, tenant, id, entry.at).await?),
+            match approval_id(&entry.kind, entry.what.as_deref().unwrap_or_default()) {
+                Some(id) => found.extend(self.closed(NotificationEvent::Decided, tenant, id, entry.at).await?),
                 None => found.extend(halt(entry)),
             }
         }
@@ -205,7 +212,7 @@ impl Collector {
     /// The end of an approval request.
     async fn closed(
         &self,
-        event: Event,
+        event: NotificationEvent,
         tenant: TenantId,
         id: &str,
         at: Timestamp,
@@ -234,9 +241,9 @@ impl Collector {
             let percent = if near.used >= near.limit { 100 } else { fleet::NEAR_PERCENT };
             let (scope, dimension) = (near.scope.as_str(), near.dimension);
             Occurrence {
-                event: Event::Budget,
+                event: NotificationEvent::Budget,
                 key: format!("{scope} {} {} {day} {percent}", dimension.as_str(), near.name),
-                subject: Subject::Budget {
+                subject: EventSubject::Budget {
                     scope: scope.to_owned(),
                     name: near.name.clone(),
                     dimension: dimension.as_str().to_owned(),
@@ -256,12 +263,12 @@ impl Collector {
     async fn queue(
         &mut self,
         tenant: TenantId,
-        own: &[Arc<Destination>],
+        own: &[Arc<NotificationDestination>],
         found: Vec<Occurrence>,
     ) -> Result<(), NoAnswer> {
         let mut new = Vec::new();
         for one in &found {
-            let is_wanted = |destination: &&Arc<Destination>| {
+            let is_wanted = |destination: &&Arc<NotificationDestination>| {
                 destination.events.contains(&one.event)
                     && one.groups.as_ref().is_none_or(|groups| destination.is_for(groups))
             };
@@ -289,16 +296,16 @@ impl Collector {
 }
 
 /// The key of a notification: the same on every replica.
-fn key(destination: &str, event: Event, subject: &str) -> String {
+fn key(destination: &str, event: NotificationEvent, subject: &str) -> String {
     hex::encode(Sha256::digest(format!("{destination}\n{}\n{subject}", event.as_str())))
 }
 
-fn request(event: Event, question: &Question, groups: Vec<String>) -> Occurrence {
+fn request(event: NotificationEvent, question: &Question, groups: Vec<String>) -> Occurrence {
     let approval_id = question.approval_id.clone();
     Occurrence {
         event,
         key: approval_id.clone(),
-        subject: Subject::Approval { approval_id },
+        subject: EventSubject::Approval { approval_id },
         groups: Some(groups),
         expires_at: question.expires_at,
     }
@@ -311,9 +318,9 @@ fn all_groups(route: &ApprovalRoute) -> Vec<String> {
 
 fn halt(entry: &AuditedEvent) -> Option<Occurrence> {
     Some(Occurrence {
-        event: Event::Halted,
+        event: NotificationEvent::Halted,
         key: entry.number.to_string(),
-        subject: Subject::Halt {
+        subject: EventSubject::Halt {
             target: entry.what.clone()?,
             by: entry.by.clone().unwrap_or_default(),
             at_ms: entry.at.as_millis(),
@@ -327,9 +334,9 @@ fn halt(entry: &AuditedEvent) -> Option<Occurrence> {
 fn circuit(circuit: &OpenCircuit) -> Occurrence {
     let since_ms = circuit.since.as_millis();
     Occurrence {
-        event: Event::CircuitOpen,
+        event: NotificationEvent::CircuitOpen,
         key: format!("{} {since_ms}", circuit.tool),
-        subject: Subject::Circuit {
+        subject: EventSubject::Circuit {
             tool: circuit.tool.clone(),
             failure: circuit.failure.as_str().to_owned(),
             since_ms,
@@ -346,18 +353,22 @@ mod tests {
 
     #[test]
     fn event_is_known_by_its_name_in_files_and_rows() {
-        for event in Event::ALL {
-            assert_eq!(Event::from_name(event.as_str()), Some(event));
+        for event in NotificationEvent::ALL {
+            assert_eq!(NotificationEvent::from_name(event.as_str()), Some(event));
             assert_eq!(serde_json::to_value(event).expect("JSON"), event.as_str());
         }
-        assert_eq!(Event::from_name("asked"), None);
+        assert_eq!(NotificationEvent::from_name("asked"), None);
     }
 
     #[test]
     fn key_differs_by_destination_event_and_subject() {
-        let first = key("a", Event::Decided, "id");
-        assert_eq!((first.len(), &first), (64, &key("a", Event::Decided, "id")));
-        for other in [key("b", Event::Decided, "id"), key("a", Event::Expired, "id"), key("a", Event::Decided, "i")] {
+        let first = key("a", NotificationEvent::Decided, "id");
+        assert_eq!((first.len(), &first), (64, &key("a", NotificationEvent::Decided, "id")));
+        for other in [
+            key("b", NotificationEvent::Decided, "id"),
+            key("a", NotificationEvent::Expired, "id"),
+            key("a", NotificationEvent::Decided, "i"),
+        ] {
             assert_ne!(first, other);
         }
     }

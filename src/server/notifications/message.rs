@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    destinations::Destination,
-    events::{Event, Subject},
+    destinations::NotificationDestination,
+    events::{EventSubject, NotificationEvent},
 };
 use crate::gate::{Gate, NoAnswer};
 use callgate_core::domain::{
@@ -25,7 +25,7 @@ pub(super) const ARGUMENTS_MAX: usize = 2_500;
 
 /// A notification.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(super) struct NotificationMessage {
     /// The webhook's `type`.
     pub(super) kind: &'static str,
     pub(super) tenant: String,
@@ -53,28 +53,28 @@ pub(super) struct ShownArguments {
     pub(super) is_whole: bool,
 }
 
-impl Message {
+impl NotificationMessage {
     /// The message of a queued event; none when nobody needs it any more, such as an answered request.
     pub(super) async fn of(
         gate: &Gate,
-        destination: &Destination,
+        destination: &NotificationDestination,
         (id, tenant): (TenantId, &str),
-        (event, subject): (Event, &Subject),
+        (event, subject): (NotificationEvent, &EventSubject),
     ) -> Result<Option<Self>, NoAnswer> {
         let now = gate.store.now();
         Ok(match subject {
-            Subject::Approval { approval_id } => {
+            EventSubject::Approval { approval_id } => {
                 let Some(question) = gate.approvals.question(id, approval_id).await? else { return Ok(None) };
                 of_request(gate, destination, (id, tenant), event, &question)
             }
-            Subject::Halt { target, by, at_ms } => {
+            EventSubject::Halt { target, by, at_ms } => {
                 let halts = gate.server.halts(id);
                 let halt = halts.iter().find(|halt| halt.what.in_words() == *target);
                 let reason = halt.map(|halt| halt.reason.clone()).filter(|reason| !reason.is_empty());
                 Some(of_halt(destination, tenant, (target, by, reason), Timestamp::from_millis(*at_ms)))
             }
-            Subject::Budget { .. } => Some(of_budget(destination, tenant, subject, now)),
-            Subject::Circuit { tool, failure, since_ms, until_ms } => {
+            EventSubject::Budget { .. } => Some(of_budget(destination, tenant, subject, now)),
+            EventSubject::Circuit { tool, failure, since_ms, until_ms } => {
                 let (since, until) = (Timestamp::from_millis(*since_ms), Timestamp::from_millis(*until_ms));
                 Some(of_circuit(destination, tenant, (tool, failure), (since, until)))
             }
@@ -82,7 +82,7 @@ impl Message {
     }
 
     /// A message that tests a destination.
-    pub(super) fn test(destination: &Destination, at: Timestamp) -> Self {
+    pub(super) fn test(destination: &NotificationDestination, at: Timestamp) -> Self {
         let title = format!("Test of the destination {}", destination.name);
         let next_step = "No action is needed: this message was sent by `callgate notifications test`.".to_owned();
         let events: Vec<&str> = destination.events.iter().map(|event| event.as_str()).collect();
@@ -92,7 +92,7 @@ impl Message {
 
     fn new(
         kind: &'static str,
-        (destination, tenant): (&Destination, &str),
+        (destination, tenant): (&NotificationDestination, &str),
         at: Timestamp,
         title: String,
         next_step: String,
@@ -120,24 +120,24 @@ impl Message {
 
 fn of_request(
     gate: &Gate,
-    destination: &Destination,
+    destination: &NotificationDestination,
     (id, tenant): (TenantId, &str),
-    event: Event,
+    event: NotificationEvent,
     question: &Question,
-) -> Option<Message> {
+) -> Option<NotificationMessage> {
     let (now, route) = (gate.store.now(), gate.approvals.route(id, question));
     let (risk, because) = gate.approvals.risk(id, question);
     let state = question.state(now);
     let is_current = match event {
-        Event::Requested | Event::Escalated => state == QuestionState::Pending,
-        Event::Expired => state == QuestionState::Expired,
+        NotificationEvent::Requested | NotificationEvent::Escalated => state == QuestionState::Pending,
+        NotificationEvent::Expired => state == QuestionState::Expired,
         _ => question.resolution.is_some(),
     };
     if !is_current {
         return None;
     }
     let (kind, title, next_step) = wording(event, question);
-    let mut message = Message::new(kind, (destination, tenant), question.asked_at, title, next_step);
+    let mut message = NotificationMessage::new(kind, (destination, tenant), question.asked_at, title, next_step);
     let approval: String = url::form_urlencoded::byte_serialize(question.approval_id.as_bytes()).collect();
     message.url = format!("{}/approvals/{approval}", destination.console);
     message.fields = request_fields(question, destination.arguments, now);
@@ -173,20 +173,20 @@ fn of_request(
 }
 
 /// Kind, title and next step of a message about an approval request.
-fn wording(event: Event, question: &Question) -> (&'static str, String, String) {
+fn wording(event: NotificationEvent, question: &Question) -> (&'static str, String, String) {
     let tool = plain(&question.tool);
     match event {
-        Event::Requested => (
+        NotificationEvent::Requested => (
             "approval.requested",
             format!("Approval requested: {tool}"),
             "Approve or deny the call before the time is over. Without an answer it is refused.".to_owned(),
         ),
-        Event::Escalated => (
+        NotificationEvent::Escalated => (
             "approval.escalated",
             format!("Approval escalated: {tool}"),
             "Nobody has answered in time, so a second group may answer now. Approve or deny the call.".to_owned(),
         ),
-        Event::Expired => (
+        NotificationEvent::Expired => (
             "approval.expired",
             format!("Approval request expired: {tool}"),
             "The call was refused. To allow it, have the agent request it again.".to_owned(),
@@ -239,25 +239,30 @@ fn in_words(risk: RiskLevel, because: &[&str]) -> String {
 }
 
 fn of_halt(
-    destination: &Destination,
+    destination: &NotificationDestination,
     tenant: &str,
     (target, by, reason): (&str, &str, Option<String>),
     at: Timestamp,
-) -> Message {
+) -> NotificationMessage {
     let target = plain(target);
     let command = if target == "everything" { "all" } else { &target };
     let next_step = format!("Calls are refused until the halt is lifted: callgate sessions resume {command}");
     let title = format!("Halted: {target}");
-    let mut message = Message::new("halt.started", (destination, tenant), at, title, next_step);
+    let mut message = NotificationMessage::new("halt.started", (destination, tenant), at, title, next_step);
     message.fields = vec![("Halted by", plain(by)), ("Time", at.to_string())];
     message.data = json!({ "target": target, "by": by, "reason": reason });
     message.fields.extend(reason.map(|reason| ("Reason", clip(&reason, TEXT_MAX))));
     message
 }
 
-fn of_budget(destination: &Destination, tenant: &str, subject: &Subject, at: Timestamp) -> Message {
-    let Subject::Budget { scope, name, dimension, used, limit, percent, .. } = subject else {
-        return Message::test(destination, at);
+fn of_budget(
+    destination: &NotificationDestination,
+    tenant: &str,
+    subject: &EventSubject,
+    at: Timestamp,
+) -> NotificationMessage {
+    let EventSubject::Budget { scope, name, dimension, used, limit, percent, .. } = subject else {
+        return NotificationMessage::test(destination, at);
     };
     let whose = if name.is_empty() { format!("tenant {tenant}") } else { format!("{scope} {}", plain(name)) };
     let next_step = match percent {
@@ -265,7 +270,8 @@ fn of_budget(destination: &Destination, tenant: &str, subject: &Subject, at: Tim
         _ => "Calls are refused at 100 %. Raise the limit in the policy, or halt the agent.",
     };
     let title = format!("Budget at {percent} %: {whose}");
-    let mut message = Message::new("budget.threshold", (destination, tenant), at, title, next_step.to_owned());
+    let mut message =
+        NotificationMessage::new("budget.threshold", (destination, tenant), at, title, next_step.to_owned());
     message.fields = vec![("Limit", dimension.clone()), ("Used", format!("{used} of {limit} a day"))];
     message.data = json!({
         "scope": scope, "name": name, "dimension": dimension, "used": used, "limit": limit, "percent": percent,
@@ -274,14 +280,15 @@ fn of_budget(destination: &Destination, tenant: &str, subject: &Subject, at: Tim
 }
 
 fn of_circuit(
-    destination: &Destination,
+    destination: &NotificationDestination,
     tenant: &str,
     (tool, failure): (&str, &str),
     (since, until): (Timestamp, Timestamp),
-) -> Message {
+) -> NotificationMessage {
     let title = format!("Circuit breaker open: {}", plain(tool));
     let next_step = "Calls of the tool wait until it recovers. Check the service behind it.".to_owned();
-    let mut message = Message::new("circuit_breaker.opened", (destination, tenant), since, title, next_step);
+    let mut message =
+        NotificationMessage::new("circuit_breaker.opened", (destination, tenant), since, title, next_step);
     message.url = format!("{}/tools", destination.console);
     message.fields =
         vec![("Failure", failure.to_owned()), ("Failing since", since.to_string()), ("Open until", until.to_string())];
@@ -345,7 +352,7 @@ mod tests {
     #[test]
     fn budget_tells_its_owner_and_threshold() {
         let (destination, at) = (filtered(&["*"], &[]), Timestamp::from_millis(0));
-        let subject = |name: &str, percent| Subject::Budget {
+        let subject = |name: &str, percent| EventSubject::Budget {
             scope: if name.is_empty() { "tenant" } else { "agent" }.to_owned(),
             name: name.to_owned(),
             dimension: "max_total_cost_usd".to_owned(),

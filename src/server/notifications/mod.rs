@@ -1,8 +1,10 @@
-//! `--notifications FILE`: notifies destinations of approval requests, halts, budgets and open circuit breakers. It runs
-//! beside the calls: no call waits for a slow or broken destination. Every replica queues the events that it finds
-//! (`events.rs`), and the queue in the database holds each once per destination. One replica sends a notification, and
-//! retries until the destination accepts it or nobody needs it any more.
+//! `--notifications FILE`: notifies destinations of approval requests, halts, budgets and open circuit breakers.
+//!
+//! It runs beside the calls: no call waits for a slow or broken destination. Every replica queues the events that it
+//! finds (`events.rs`), and the queue in the database holds each once per destination. One replica sends a
+//! notification, and retries until the destination accepts it or nobody needs it any more.
 
+mod audited;
 mod destinations;
 mod email;
 mod events;
@@ -21,9 +23,9 @@ use tokio::{
 
 pub(crate) use self::destinations::Destinations;
 use self::{
-    destinations::{Channel, Destination},
-    events::{Collector, Event},
-    message::Message,
+    destinations::{Channel, NotificationDestination},
+    events::{Collector, NotificationEvent},
+    message::NotificationMessage,
 };
 use crate::{
     gate::{Gate, NoAnswer, new_id},
@@ -67,7 +69,7 @@ async fn collect(mut collector: Collector) {
     }
 }
 
-async fn send_all(destination: Arc<Destination>, gate: Arc<Gate>) {
+async fn send_all(destination: Arc<NotificationDestination>, gate: Arc<Gate>) {
     let mut log = TroubleLog::default();
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,7 +100,7 @@ impl TroubleLog {
 }
 
 /// Sends due notifications; returns how many were due.
-async fn round(destination: &Destination, gate: &Gate) -> Result<usize, NoAnswer> {
+async fn round(destination: &NotificationDestination, gate: &Gate) -> Result<usize, NoAnswer> {
     let claimed = gate.store.claim_notifications(&destination.name, ROUND_MAX, CLAIM).await?;
     let count = claimed.len();
     let sent = claimed.into_iter().map(|one| async move {
@@ -125,29 +127,34 @@ async fn round(destination: &Destination, gate: &Gate) -> Result<usize, NoAnswer
 
 /// The name of an event for metrics, of a closed set.
 fn event_name(event: &str) -> &'static str {
-    Event::from_name(event).map_or(crate::telemetry::names::OTHER, Event::as_str)
+    NotificationEvent::from_name(event).map_or(crate::telemetry::names::OTHER, NotificationEvent::as_str)
 }
 
 /// Sends one notification: `success`, or `cancelled` when nobody needs it any more.
 async fn send(
-    destination: &Destination,
+    destination: &NotificationDestination,
     gate: &Gate,
     one: &ClaimedNotification,
 ) -> Result<Result<&'static str, String>, NoAnswer> {
     let tenant = gate.server.tenants().into_iter().find(|tenant| tenant.id == one.tenant);
     let (Some(tenant), Some(event), Ok(subject)) =
-        (tenant, Event::from_name(&one.event), serde_json::from_str(&one.subject))
+        (tenant, NotificationEvent::from_name(&one.event), serde_json::from_str(&one.subject))
     else {
         return Ok(Ok("cancelled"));
     };
-    match Message::of(gate, destination, (one.tenant, &tenant.name), (event, &subject)).await? {
+    match NotificationMessage::of(gate, destination, (one.tenant, &tenant.name), (event, &subject)).await? {
         Some(message) => Ok(attempt(destination, &one.key, &message, gate.store.now()).await.map(|()| "success")),
         None => Ok(Ok("cancelled")),
     }
 }
 
 /// One attempt. Errors do not hold addresses of receivers, which may be secrets.
-async fn attempt(destination: &Destination, id: &str, message: &Message, now: Timestamp) -> Result<(), String> {
+async fn attempt(
+    destination: &NotificationDestination,
+    id: &str,
+    message: &NotificationMessage,
+    now: Timestamp,
+) -> Result<(), String> {
     let sent = async {
         match &destination.channel {
             Channel::Webhook(webhook) => webhook.send(id, message, now).await,
@@ -194,7 +201,7 @@ pub async fn test(file: &Path, names: &[String]) -> anyhow::Result<Vec<TestResul
     let mut results = Vec::new();
     for one in all.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
         let now = Clock::System.now();
-        let sent = attempt(one, &new_id("test"), &Message::test(one, now), now).await;
+        let sent = attempt(one, &new_id("test"), &NotificationMessage::test(one, now), now).await;
         let channel = one.channel.as_str();
         results.push(TestResult { destination: one.name.clone(), channel, problem: sent.err() });
     }

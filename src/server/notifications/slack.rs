@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::{
-    destinations::{self, Destination},
-    message::Message,
+    destinations::{self, NotificationDestination},
+    message::NotificationMessage,
     webhook::ANSWER_BYTES_MAX,
 };
 use callgate_net::outgoing::HttpRequest;
@@ -114,7 +114,11 @@ fn checked_approvers(approvers: BTreeMap<String, Approver>) -> anyhow::Result<BT
 
 impl SlackSettings {
     /// Sends one message. Errors do not hold the address, which is a secret.
-    pub(super) async fn send(&self, destination: &Destination, message: &Message) -> Result<(), String> {
+    pub(super) async fn send(
+        &self,
+        destination: &NotificationDestination,
+        message: &NotificationMessage,
+    ) -> Result<(), String> {
         post(&self.url, self.ca.as_deref(), &payload(destination, self.buttons.is_some(), message)).await
     }
 }
@@ -134,7 +138,11 @@ pub(super) async fn post(url: &str, ca: Option<&std::path::Path>, payload: &Valu
 }
 
 /// The message as Block Kit has it.
-pub(super) fn payload(destination: &Destination, has_buttons: bool, message: &Message) -> Value {
+pub(super) fn payload(
+    destination: &NotificationDestination,
+    has_buttons: bool,
+    message: &NotificationMessage,
+) -> Value {
     let fields = message.fields.iter().map(|(label, value)| plain_text(&format!("{label}: {value}")));
     let mut blocks = vec![json!({ "type": "header", "text": plain_text(&cut(&message.title, HEADER_MAX)) })];
     let fields: Vec<Value> = fields.collect();
@@ -188,7 +196,7 @@ fn plain_text(text: &str) -> Value {
 }
 
 /// The text for notifications of the client, which Slack parses: its control characters are escaped.
-fn preview(message: &Message) -> String {
+fn preview(message: &NotificationMessage) -> String {
     let text = cut(&message.in_one_line(), PREVIEW_MAX);
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -203,9 +211,9 @@ pub(super) mod tests {
     use crate::notifications::{destinations::tests::filtered, message::ShownArguments};
     use callgate_core::domain::time::Timestamp;
 
-    fn message(is_whole: bool) -> Message {
+    fn message(is_whole: bool) -> NotificationMessage {
         let destination = filtered(&["*"], &[]);
-        let mut message = Message::test(&destination, Timestamp::from_millis(0));
+        let mut message = NotificationMessage::test(&destination, Timestamp::from_millis(0));
         message.title = "x".repeat(500);
         message.fields = vec![("Tool", "<!channel> & co".to_owned())];
         message.arguments = Some(ShownArguments { text: "{\"note\":\"<!here>\"}".to_owned(), is_whole });
@@ -238,7 +246,7 @@ pub(super) mod tests {
         assert_eq!(actions(&payload(&destination, true, &message(true))), [APPROVE, DENY]);
         assert_eq!(actions(&payload(&destination, true, &message(false))), [DENY]);
         assert!(actions(&payload(&destination, false, &message(true))).is_empty(), "nobody may answer here");
-        let closed = Message { open_request: None, ..message(true) };
+        let closed = NotificationMessage { open_request: None, ..message(true) };
         assert!(actions(&payload(&destination, true, &closed)).is_empty(), "it is answered");
     }
 }

@@ -20,9 +20,9 @@ use sha2::Sha256;
 use tokio::time::timeout;
 
 use super::{
-    destinations::{Channel, Destination, Destinations},
-    events::{Event, Subject},
-    message::Message,
+    destinations::{Channel, Destinations, NotificationDestination},
+    events::{EventSubject, NotificationEvent},
+    message::NotificationMessage,
     slack::{self, APPROVE, Approver, ButtonValue, DENY, SlackButtons},
 };
 use crate::{
@@ -44,7 +44,7 @@ const SKEW_MAX_S: u64 = 300;
 /// State of the route.
 #[derive(Clone)]
 struct SlackActions {
-    destinations: Arc<[Arc<Destination>]>,
+    destinations: Arc<[Arc<NotificationDestination>]>,
     gate: Arc<Gate>,
     rejected: Arc<Mutex<LogLimiter>>,
 }
@@ -52,12 +52,12 @@ struct SlackActions {
 /// The route; none without a destination that has buttons.
 pub(super) fn router(destinations: &Destinations, gate: &Arc<Gate>) -> Option<Router> {
     let own = destinations.0.iter().filter(|one| buttons(one).is_some()).cloned();
-    let destinations: Arc<[Arc<Destination>]> = own.collect();
+    let destinations: Arc<[Arc<NotificationDestination>]> = own.collect();
     let state = SlackActions { destinations, gate: Arc::clone(gate), rejected: Arc::default() };
     (!state.destinations.is_empty()).then(|| Router::new().route(SLACK_ACTIONS, post(receive)).with_state(state))
 }
 
-fn buttons(destination: &Destination) -> Option<&SlackButtons> {
+fn buttons(destination: &NotificationDestination) -> Option<&SlackButtons> {
     match &destination.channel {
         Channel::Slack(slack) => slack.buttons.as_ref(),
         _ => None,
@@ -97,10 +97,10 @@ async fn receive(State(state): State<SlackActions>, request: Request) -> Respons
         return answer(StatusCode::PAYLOAD_TOO_LARGE, "the request is larger than 256 KiB, or did not come in\n");
     };
     let (body, now_s) = (body.to_bytes(), state.gate.store.now().as_millis() / 1_000);
-    let is_signed = |one: &&Arc<Destination>| {
+    let is_signed = |one: &&Arc<NotificationDestination>| {
         buttons(one).is_some_and(|buttons| is_signed(&buttons.signing_secret, &head.headers, &body, now_s))
     };
-    let signed: Vec<Arc<Destination>> = state.destinations.iter().filter(is_signed).cloned().collect();
+    let signed: Vec<Arc<NotificationDestination>> = state.destinations.iter().filter(is_signed).cloned().collect();
     if signed.is_empty() {
         if let Some(requests) = state.rejected.lock().happened(&Clock::System) {
             tracing::warn!(requests, "requests to {SLACK_ACTIONS} were rejected: signature or time does not hold");
@@ -163,7 +163,7 @@ fn interaction(body: &[u8]) -> Option<Interaction> {
 /// A pressed button.
 struct Press {
     gate: Arc<Gate>,
-    destination: Arc<Destination>,
+    destination: Arc<NotificationDestination>,
     user: String,
     approve: bool,
     value: ButtonValue,
@@ -192,7 +192,7 @@ impl Press {
     }
 
     /// The event that the message is shown as from now on; or the reason against the answer.
-    async fn resolve(&self, tenant: TenantId, approver: &Approver) -> Result<Event, String> {
+    async fn resolve(&self, tenant: TenantId, approver: &Approver) -> Result<NotificationEvent, String> {
         let (approvals, id) = (&self.gate.approvals, &self.value.approval_id);
         let unavailable = |error| format!("The answer was not stored: {error}. Press the button again in a moment.");
         self.gate.server.admits(tenant).map_err(unavailable)?;
@@ -205,18 +205,21 @@ impl Press {
         let (approval_id, approve) = (id.clone(), self.approve);
         let reply = ApproverReply { approval_id, approve, by, reason: None, clears: None, edited: None };
         match Box::pin(approvals.resolve(tenant, &reply)).await {
-            Ok(question) if question.state(self.gate.store.now()) == QuestionState::Pending => Ok(Event::Requested),
-            Ok(_) => Ok(Event::Decided),
+            Ok(question) if question.state(self.gate.store.now()) == QuestionState::Pending => {
+                Ok(NotificationEvent::Requested)
+            }
+            Ok(_) => Ok(NotificationEvent::Decided),
             Err(GateError::Rejected(rejection)) => Err(in_words(&rejection)),
             Err(GateError::NoAnswer(error)) => Err(unavailable(error)),
         }
     }
 
     /// The message in its new state.
-    async fn message(&self, tenant: TenantId, event: Event) -> Value {
-        let subject = Subject::Approval { approval_id: self.value.approval_id.clone() };
+    async fn message(&self, tenant: TenantId, event: NotificationEvent) -> Value {
+        let subject = EventSubject::Approval { approval_id: self.value.approval_id.clone() };
         let of = (tenant, self.value.tenant.as_str());
-        let Ok(Some(message)) = Message::of(&self.gate, &self.destination, of, (event, &subject)).await else {
+        let Ok(Some(message)) = NotificationMessage::of(&self.gate, &self.destination, of, (event, &subject)).await
+        else {
             return to_user("The answer was stored.");
         };
         let mut payload = slack::payload(&self.destination, true, &message);

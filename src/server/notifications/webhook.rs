@@ -11,7 +11,7 @@ use serde_json::json;
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::{destinations, message::Message};
+use super::{destinations, message::NotificationMessage};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::outgoing::HttpRequest;
 
@@ -73,7 +73,7 @@ fn decode_secret(text: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
 
 impl WebhookSettings {
     /// Sends one message, signed at `now`. Errors do not hold the address, which may be a secret.
-    pub(super) async fn send(&self, id: &str, message: &Message, now: Timestamp) -> Result<(), String> {
+    pub(super) async fn send(&self, id: &str, message: &NotificationMessage, now: Timestamp) -> Result<(), String> {
         let (body, at_s) = (body(message), now.as_millis() / 1_000);
         let header = |text: &str| HeaderValue::from_str(text).map_err(|_| "its id is no header".to_owned());
         let request = HttpRequest::post(&self.url, HeaderValue::from_static("application/json"), body.clone())
@@ -89,7 +89,7 @@ impl WebhookSettings {
     }
 }
 
-fn body(message: &Message) -> String {
+fn body(message: &NotificationMessage) -> String {
     let mut data = message.data.clone();
     data["tenant"] = message.tenant.as_str().into();
     data["url"] = message.url.as_str().into();
