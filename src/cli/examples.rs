@@ -80,6 +80,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("approvals withdraw", &[("callgate approvals withdraw 0195f2c4 --by s-42", "")]),
     ("approvals watch", &[("callgate approvals watch --json | jq -r .tool", "")]),
     (
+        "notifications test",
+        &[("callgate notifications test --notifications notifications.yaml finance-chat", "one destination")],
+    ),
+    (
         "sessions list",
         &[
             ("callgate sessions list", ""),

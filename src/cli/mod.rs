@@ -13,6 +13,7 @@ mod explain;
 mod export_calls;
 mod grants;
 mod health;
+mod notifications;
 mod overview;
 mod policy;
 mod prices;
@@ -67,7 +68,7 @@ enum Command {
     Health(health::HealthArgs),
     /// Maintain the database: retention, clocks, distribution
     Database(upkeep::DatabaseArgs),
-    /// Diagnose a deployment and suggest fixes; exit code 1 on an error
+    /// Diagnose a deployment and suggest fixes; exit code 1 on errors
     Doctor(Box<doctor::DoctorArgs>),
     /// Back up the private database, also while its server runs
     Backup(backup::BackupArgs),
@@ -95,6 +96,8 @@ enum Command {
     Top(top::TopArgs),
     /// List and answer approval requests
     Approvals(approvals::ApprovalsArgs),
+    /// Send a test message to the destinations of notifications
+    Notifications(notifications::NotificationsArgs),
     /// List, show, halt, resume and settle sessions
     Sessions(sessions::SessionsArgs),
     /// Grant a session a number of calls
@@ -212,6 +215,7 @@ fn run(command: Command) -> ExitCode {
         Command::AgentSide(AgentSide::Hook(args)) => return hook::run(&args),
         Command::AgentSide(AgentSide::McpProxy(args)) => return proxy::proxy(args),
         Command::Approvals(args) => block_on(approvals::run(args)),
+        Command::Notifications(args) => return to_exit_code(block_on(notifications::run(args))),
         Command::Sessions(args) => block_on(sessions::run(args)),
         Command::Grants(args) => block_on(grants::run(args)),
         Command::Audit(args) => return to_exit_code(block_on(audit::run(args))),

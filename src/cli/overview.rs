@@ -9,14 +9,14 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Serve and demo", &["serve", "demo", "health", "doctor"]),
     ("Policy", &["policy", "replay"]),
     ("Agents and MCP", &["agents", "hook", "mcp", "mcp-proxy"]),
-    ("Approvals and sessions", &["approvals", "sessions", "grants"]),
+    ("Approvals and sessions", &["approvals", "notifications", "sessions", "grants"]),
     ("Insight", &["top", "explain", "report", "profiles", "audit"]),
     ("Administration", &["tenants", "tokens", "keys", "backup", "restore", "database", "psql", "forget", "export"]),
     ("Scripts and tools", &["run", "evaluate", "record", "tools", "contexts", "completions", "man"]),
 ];
 
 /// Columns of the longest name of a command.
-const NAME_WIDTH: usize = 11;
+const NAME_WIDTH: usize = 13;
 /// Columns of a terminal.
 const COLUMNS_MAX: usize = 80;
 

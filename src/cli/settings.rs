@@ -27,8 +27,10 @@ fn expected_file() -> String {
     let serve = serve();
     let (mut text, mut heading) = (HEAD.to_owned(), None);
     // Those without a heading come first: a heading holds for all that follow it.
-    let (plain, headed): (Vec<&Arg>, Vec<&Arg>) =
-        serve.get_arguments().filter(|arg| arg.get_env().is_some()).partition(|arg| arg.get_help_heading().is_none());
+    let (plain, headed): (Vec<&Arg>, Vec<&Arg>) = serve
+        .get_arguments()
+        .filter(|arg| arg.get_env().is_some() && !arg.is_hide_set())
+        .partition(|arg| arg.get_help_heading().is_none());
     for arg in plain.into_iter().chain(headed) {
         if arg.get_help_heading() != heading {
             heading = arg.get_help_heading();

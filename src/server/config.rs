@@ -227,8 +227,12 @@ pub struct ServeConfig {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX))
     )]
     pub threads: Option<u16>,
-    /// File of the webhook that notifies of new approval requests, in YAML: docs/console.md#the-webhook
-    #[arg(long, value_name = "FILE", env = "CALLGATE_APPROVALS_WEBHOOK")]
+    /// File of the destinations that are notified of approval requests, halts, budgets and open circuit breakers, in
+    /// YAML: docs/notifications.md#destinations
+    #[arg(long, value_name = "FILE", env = "CALLGATE_NOTIFICATIONS")]
+    pub notifications: Option<PathBuf>,
+    /// Replaced by --notifications
+    #[arg(long, value_name = "FILE", env = "CALLGATE_APPROVALS_WEBHOOK", hide = true)]
     pub approvals_webhook: Option<PathBuf>,
     /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]

@@ -12,10 +12,10 @@ use crate::{
     file_watcher::{self, FollowedFile},
     gate::{Gate, NoAnswer},
     grpc,
+    notifications::{self, Destinations},
     telemetry::Metrics,
     tenant_keys::KeyFile,
     traced::BatchTracer,
-    webhook::{self, Webhook},
     workers,
 };
 use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
@@ -116,9 +116,9 @@ impl ServerHandle {
         self.gate.server.policy(DEFAULT_TENANT)
     }
 
-    /// Sends new approval requests to a webhook.
-    pub(super) fn set_webhook(&mut self, webhook: Webhook) {
-        self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
+    /// Notifies these destinations, from now on.
+    pub(super) fn notify(&mut self, destinations: &Destinations) {
+        self.workers.extend(notifications::start(destinations, &self.gate));
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.

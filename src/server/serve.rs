@@ -7,11 +7,11 @@ use anyhow::{Context as _, bail};
 use crate::{
     config::{Listen, LogFormat, ServeConfig, SocketOwner, TlsConfig},
     console, expiry, grpc, keys,
+    notifications::{self, Destinations},
     plane::{ServerHandle, ServerSetup},
     policy_file::{load_policy, read_policy},
     telemetry::{self, Telemetry},
     tenant_keys::KeyFile,
-    webhook::Webhook,
 };
 use callgate_core::{
     domain::budget::{BudgetScope, Budgets},
@@ -53,13 +53,20 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
     let (limits, scrape) = (limits(&config), Some(telemetry.scrape()));
     let pages: Option<grpc::Pages> = (!config.no_console).then_some(console::router);
-    let settings = grpc::GrpcSettings { limits, scrape, origins: config.connections.origins.clone(), pages };
-    let webhook = config.approvals_webhook.as_deref().map(Webhook::read).transpose()?;
+    if config.approvals_webhook.is_some() {
+        bail!(
+            "--approvals-webhook (CALLGATE_APPROVALS_WEBHOOK) was replaced by --notifications FILE \
+             (CALLGATE_NOTIFICATIONS): make a destination of it (docs/notifications.md#from-an-approvals-webhook)"
+        );
+    }
+    let destinations = config.notifications.as_deref().map(Destinations::read).transpose()?;
+    let callbacks = destinations.as_ref().map(notifications::callbacks);
+    let settings = grpc::GrpcSettings { limits, scrape, origins: config.connections.origins.clone(), pages, callbacks };
     let bound = bind_listeners(&config)?;
     let setup = ServerSetup { policy, file, auth, keys, metrics: telemetry.metrics(), settings };
     let mut plane = ServerHandle::start(bound, &config.database, setup).await?;
-    if let Some(webhook) = webhook {
-        plane.set_webhook(webhook);
+    if let Some(destinations) = &destinations {
+        plane.notify(destinations);
     }
     let policy = plane.policy();
     for warning in &policy.warnings {

@@ -21,11 +21,11 @@ pub use decision_store::{Answer, DecisionStore};
 pub use error::{ConflictCause, OpenError, OverloadedPart, StoreError};
 pub use memory::MemoryStore;
 pub use postgres::{
-    BatchSpans, CONNECTIONS_MAX, CallRange, CarriedState, ClaimedNotification, Claims, Clocks, Commit, CommittedChange,
-    Contents, CopyError, CountingRound, DatabaseStatus, DecisionsPerMinute, DeletedRows, DistributionResult, DueTree,
-    DueTrees, ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, Inspection, Lane, Learn, ModelPrices, PARTS,
-    Pending, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights, SchemaState,
-    SessionTree, SignedIn, Store, StoreLoad, StoreSettings, TriedTree, Uses, analyze, audit, clocks,
-    copy_calls, distribute, inspect, look_over, make_roles,
+    AuditedEvent, BatchSpans, CONNECTIONS_MAX, CallRange, CarriedState, ClaimedNotification, Clocks, Commit,
+    CommittedChange, Contents, CopyError, CountingRound, DatabaseStatus, DecisionsPerMinute, DeletedRows,
+    DistributionResult, DueTree, DueTrees, ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, Inspection, Lane,
+    Learn, ModelPrices, NewNotification, OpenCircuit, PARTS, Pending, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN,
+    Refusals, Reseal, RetentionResult, Rights, SchemaState, SessionTree, SignedIn, Store, StoreLoad, StoreSettings,
+    TenantActivity, TriedTree, Uses, analyze, audit, clocks, copy_calls, distribute, inspect, look_over, make_roles,
     namespace, parse_url, reached_at, read_carried_state, retain, set_prices,
 };

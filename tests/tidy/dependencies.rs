@@ -31,6 +31,7 @@ const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// Packages with more than one version, each with the users of the older ones. Packages that only they need are listed,
 /// too.
 const DOUBLES: &[(&str, &str)] = &[
+    ("base64", "all but lettre, whose version is newer"),
     ("bit-set", "jsonschema's and tiktoken-rs's fancy-regex"),
     ("bit-vec", "bit-set"),
     ("block-buffer", "sha2 of sqlx-core"),
@@ -41,6 +42,7 @@ const DOUBLES: &[(&str, &str)] = &[
     ("foldhash", "hashbrown of petgraph"),
     ("getrandom", "ring, and rand_core of opentelemetry_sdk"),
     ("hashbrown", "petgraph (protox, at build time) and sqlx-core"),
+    ("nom", "phonenumber"),
     ("rand", "opentelemetry_sdk"),
     ("rand_core", "opentelemetry_sdk"),
     ("regex-syntax", "phonenumber's regex-cache"),

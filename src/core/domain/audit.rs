@@ -114,6 +114,7 @@ impl fmt::Display for CredentialId {
             Self::Token(id) => write!(f, "token {id}"),
             Self::Certificate(name) => write!(f, "certificate {name}"),
             Self::Jwt(subject) => write!(f, "jwt {subject}"),
+            Self::Slack(user) => write!(f, "slack {user}"),
         }
     }
 }

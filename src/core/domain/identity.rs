@@ -35,6 +35,8 @@ pub enum CredentialId {
     Certificate(String),
     /// A token of an issuer, by issuer and subject.
     Jwt(String),
+    /// A user of Slack, by their id, who pressed a button of a notification.
+    Slack(String),
 }
 
 /// Identity that a token or a line of configuration maps a credential to.

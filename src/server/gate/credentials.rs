@@ -241,7 +241,9 @@ impl Identities {
             CredentialId::Jwt(_) if identity.until.is_none_or(|until| until <= self.store.now()) => {
                 Err(CredentialRejection::Unknown("the JWT has expired"))
             }
-            CredentialId::Local | CredentialId::Certificate(_) | CredentialId::Jwt(_) => Ok(()),
+            CredentialId::Local | CredentialId::Certificate(_) | CredentialId::Jwt(_) | CredentialId::Slack(_) => {
+                Ok(())
+            }
         }
     }
 

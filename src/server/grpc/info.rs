@@ -76,6 +76,8 @@ impl v1::server_service_server::ServerService for ServerService {
             CredentialId::Token(_) => v1::CredentialKind::Token,
             CredentialId::Certificate(_) => v1::CredentialKind::Certificate,
             CredentialId::Jwt(_) => v1::CredentialKind::Jwt,
+            // No request has it: it is of answers alone.
+            CredentialId::Slack(_) => v1::CredentialKind::Unspecified,
         };
         let is_named = identity.credential != CredentialId::Local || request.metadata().contains_key(BY);
         let caller = v1::CallerIdentity {

@@ -47,7 +47,7 @@ pub use adapters::Front;
 pub use in_process::{Inside, Insider};
 pub use mirrors::{FromWire, ToWire};
 pub use privacy::{PrivacyService, privacy_of};
-pub use server::{GrpcSettings, Pages, ServeError, serve, starting};
+pub use server::{Callbacks, GrpcSettings, Pages, ServeError, serve, starting};
 pub use status::to_http_status;
 pub use tokens::{TokenService, tokens_of};
 

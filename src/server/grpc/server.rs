@@ -72,6 +72,21 @@ pub struct GrpcSettings {
     pub origins: Vec<HeaderValue>,
     /// Pages for people, beside the calls.
     pub pages: Option<Pages>,
+    /// Routes that notified destinations call back.
+    pub callbacks: Option<Callbacks>,
+}
+
+/// Makes routes that authenticate their callers themselves; none where nobody calls back.
+#[derive(Clone)]
+pub struct Callbacks(pub Arc<MakeCallbacks>);
+
+/// As [`Callbacks`] has it.
+type MakeCallbacks = dyn Fn(&Arc<Gate>) -> Option<axum::Router> + Send + Sync;
+
+impl std::fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Callbacks")
+    }
 }
 
 /// Makes the pages of the console, which call the services as their user.
@@ -135,7 +150,8 @@ pub async fn serve(
     let ending = Stop::default();
     let (server, mut servers) = (listener::ListenerContext::new(settings.limits), JoinSet::new());
     let sources = RouteSources { scrape: settings.scrape, readiness: reporter.readiness() };
-    let web = web::router(sources.clone()).merge(hook_route::router(hooks(&gate, &ending)));
+    let callbacks = settings.callbacks.and_then(|callbacks| (callbacks.0)(&gate)).unwrap_or_default();
+    let web = web::router(sources.clone()).merge(hook_route::router(hooks(&gate, &ending))).merge(callbacks);
     let pages = settings.pages.map(|pages| {
         let inside = Inside(Services::new(Routes::default(), &gate, &ending));
         pages(inside, Arc::clone(&gate.identities))

@@ -55,6 +55,7 @@ pub struct Metrics {
     redactions: Counter<u64>,
     deleted: Counter<u64>,
     worker_runs: Counter<u64>,
+    notifications: Counter<u64>,
 }
 
 /// Time series of the verdicts, at most. The SDK's own limit is 2,000 an instrument, past which all others share one
@@ -108,6 +109,7 @@ impl Metrics {
             redactions: counter(names::METRIC_REDACTIONS, "{value}", "Redacted secrets."),
             deleted: counter(names::METRIC_DELETED, "{row}", "Rows deleted after their retention period."),
             worker_runs: counter(names::METRIC_WORKER_RUNS, "{run}", "Runs of background workers."),
+            notifications: counter(names::METRIC_NOTIFICATIONS, "{attempt}", "Attempts to send a notification."),
         }
     }
 
@@ -225,6 +227,18 @@ impl Metrics {
         self.worker_runs.add(1, &[KeyValue::new(names::WORKER, worker), KeyValue::new(names::OUTCOME, outcome)]);
     }
 
+    /// An attempt to send a notification of `event`, of a closed set, ended with `result`.
+    pub fn notified(&self, channel: &'static str, event: &'static str, result: &'static str) {
+        self.notifications.add(1, &notification_labels(channel, event, result));
+    }
+
+    /// Notifications may be sent. The series of their results begin with 0, so that the first rise is visible.
+    pub fn notifications_expected(&self, channel: &'static str) {
+        for result in ["success", "error"] {
+            self.notifications.add(0, &notification_labels(channel, names::NONE, result));
+        }
+    }
+
     /// A batch of `batch_size` changes was committed within `took`, after the oldest of them had `waited`.
     pub fn record_commit(&self, batch_size: usize, took: Duration, waited: Duration) {
         self.plane.record_commit_wait(waited);
@@ -236,6 +250,11 @@ impl Metrics {
     pub fn conflict(&self, reason: &'static str) {
         self.commit_conflicts.add(1, &[KeyValue::new(names::CONFLICT_REASON, reason)]);
     }
+}
+
+fn notification_labels(channel: &'static str, event: &'static str, result: &'static str) -> [KeyValue; 3] {
+    [(names::CHANNEL, channel), (names::NOTIFIED_EVENT, event), (names::OUTCOME, result)]
+        .map(|(name, value)| KeyValue::new(name, value))
 }
 
 #[cfg(test)]

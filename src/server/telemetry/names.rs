@@ -149,6 +149,9 @@ names! {
     METRIC_REDACTIONS = "callgate.redactions",
     /// Counter, `{run}`: runs of background workers, by [`WORKER`] and [`OUTCOME`] (`success`, `error`).
     METRIC_WORKER_RUNS = "callgate.worker.runs",
+    /// Counter, `{attempt}`: attempts to send a notification, by [`CHANNEL`], [`NOTIFIED_EVENT`] and [`OUTCOME`]
+    /// (`success`; `error`, which is retried; `cancelled`, when nobody needs it any more).
+    METRIC_NOTIFICATIONS = "callgate.notifications",
     /// Counter, `{row}`: rows deleted after their retention period, by [`DELETED`].
     METRIC_DELETED = "callgate.deleted",
     /// Gauge, seconds: difference between this replica's clock and the database's. Beyond 300 the replica deletes
@@ -251,6 +254,11 @@ names! {
     /// A background worker: `leases`, `partitions`, `sharing`, `credentials`, `learning`, `stock`, `tenants`, `clocks`,
     /// `retention`, `self_corrections`. Metrics.
     WORKER = "callgate.worker",
+    /// Kind of a notified destination: `webhook`, `slack`, `email`. Metrics.
+    CHANNEL = "callgate.notification.channel",
+    /// Event of a notification: `requested`, `escalated`, `decided`, `expired`, `halted`, `budget`, `circuit_open`, and
+    /// [`NONE`] on the zero with which each channel begins. Metrics.
+    NOTIFIED_EVENT = "callgate.notification.event",
     /// Trace of the log line, if any: 32 hexadecimal characters. Logs.
     TRACE_ID = "callgate.trace_id",
     /// Destination of spans, metrics and log lines. Logs.

@@ -34,13 +34,18 @@ const METRICS: &str = "/metrics";
 /// The hooks of Claude Code, which the module `grpc` answers.
 pub const CLAUDE_CODE: &str = "/hooks/claude-code";
 
+/// The buttons of Slack messages, which the module `notifications` answers.
+pub const SLACK_ACTIONS: &str = "/notifications/slack";
+
 /// All routes. Others are not served.
-pub const ROUTES: [RouteAccess; 4] = [
+pub const ROUTES: [RouteAccess; 5] = [
     // Health checks have no credential, and learn nothing else.
     RouteAccess { path: HEALTH, roles: None },
     RouteAccess { path: READY, roles: None },
     RouteAccess { path: METRICS, roles: Some(&[Role::Operator, Role::Analyst]) },
     RouteAccess { path: CLAUDE_CODE, roles: Some(&[Role::Agent]) },
+    // Slack signs its requests, and has no credential.
+    RouteAccess { path: SLACK_ACTIONS, roles: None },
 ];
 
 /// The first segments of the paths of pages; all below one is of the same page. Pages need no role here: the console
