@@ -54,6 +54,7 @@ console: prerequisites ## The console in a real Chromium, with what npm installs
 rules: ## Alerts and dashboards: the rules' tests (with promtool, where it is), and what is made of the boards
 	deploy/prometheus/test
 	deploy/grafana/build --check
+	deploy/kubernetes/build --check
 
 observe: prerequisites ## A real collector and Prometheus: is everything told, does every panel show something, do alerts come
 	cargo build
@@ -84,7 +85,7 @@ pgbouncer: prerequisites ## A server behind PgBouncer, where it is installed: se
 	cargo build --workspace
 	deploy/pgbouncer/test target/debug/callgate
 
-lint-deploy: ## Dockerfile, compose file, manifests, unit and scripts, by tools from PyPI and those that are installed
+lint-deploy: ## Dockerfile, compose file, manifests, unit and scripts, by tools from PyPI and Debian
 	deploy/lint
 
 deny: ## Licenses, banned packages and sources of what the build takes in (deny.toml), by cargo-deny, where it is installed
