@@ -61,11 +61,13 @@ observe: prerequisites ## A real collector and Prometheus: is everything told, d
 	deploy/observe/test target/debug/callgate
 	deploy/observe/drill target/debug/callgate
 
-drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a build from before), and another PostgreSQL
+drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a build from before), another PostgreSQL, the container
 	cargo build
 	deploy/drills/restore target/debug/callgate
 	deploy/drills/upgrade $(or $(BEFORE),target/debug/callgate) target/debug/callgate
 	deploy/drills/versions
+	deploy/lint --tools
+	target/lint/bin/python deploy/drills/image target/debug/callgate
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test
