@@ -64,7 +64,7 @@ observe: prerequisites ## A real collector and Prometheus: is everything told, d
 drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a build from before), another PostgreSQL, the container
 	cargo build
 	deploy/drills/restore target/debug/callgate
-	deploy/drills/upgrade $(or $(BEFORE),target/debug/callgate) target/debug/callgate
+	deploy/drills/upgrade $(BEFORE) target/debug/callgate
 	deploy/drills/versions
 	deploy/lint --tools
 	target/lint/bin/python deploy/drills/image target/debug/callgate
