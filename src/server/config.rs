@@ -9,6 +9,8 @@ use clap::{Args, ValueEnum};
 use http::HeaderValue;
 use url::Url;
 
+use crate::web::TraceUrl;
+
 /// Where callgate serves without --listen.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7600";
 
@@ -230,6 +232,10 @@ pub struct ServeConfig {
     /// File of the webhook that notifies of new approval requests, in YAML: docs/console.md#the-webhook
     #[arg(long, value_name = "FILE", env = "CALLGATE_APPROVALS_WEBHOOK")]
     pub approvals_webhook: Option<PathBuf>,
+    /// Address of a trace in your tracing backend, for links in the console, such as
+    /// https://traces.example/trace/{trace_id}
+    #[arg(long, value_name = "TEMPLATE", env = "CALLGATE_TRACE_URL", value_parser = TraceUrl::parse)]
+    pub trace_url: Option<TraceUrl>,
     /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,

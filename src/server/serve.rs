@@ -53,7 +53,8 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
     let (limits, scrape) = (limits(&config), Some(telemetry.scrape()));
     let pages: Option<grpc::Pages> = (!config.no_console).then_some(console::router);
-    let settings = grpc::GrpcSettings { limits, scrape, origins: config.connections.origins.clone(), pages };
+    let (origins, trace_url) = (config.connections.origins.clone(), config.trace_url.clone());
+    let settings = grpc::GrpcSettings { limits, scrape, origins, pages, trace_url };
     let webhook = config.approvals_webhook.as_deref().map(Webhook::read).transpose()?;
     let bound = bound(&config)?;
     let mut plane =

@@ -11,7 +11,7 @@ use super::{
     live,
     session::{self, Secret, SignInCredential},
 };
-use crate::grpc::Insider;
+use crate::{grpc::Insider, web::TraceUrl};
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId, time::Timestamp};
 use callgate_net::listener::Peer;
 use callgate_proto::v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient};
@@ -30,6 +30,8 @@ pub(super) struct Visitor {
     pub(super) secret: Secret,
     /// Time of the request.
     pub(super) now: Timestamp,
+    /// Where their pages link a trace to.
+    pub(super) trace_url: Option<TraceUrl>,
 }
 
 impl Visitor {
@@ -112,7 +114,8 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let calls = shown.calls(console, &showed)?;
         match Known::by(&calls).await {
             Ok(known) => {
-                Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.store.now() }))
+                let (now, trace_url) = (console.identities.store.now(), console.trace_url.clone());
+                Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now, trace_url }))
             }
             // Their credential does not hold any more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),

@@ -35,7 +35,7 @@ use super::{
 use crate::{
     gate::{Gate, Identities, Insight, NoAnswer, ServerState},
     telemetry::{Metrics, Scrape},
-    web::{self, RouteSources},
+    web::{self, RouteSources, TraceUrl},
 };
 use callgate_core::domain::identity::Identity;
 use callgate_net::listener::{self, ConnectionLimits, Listener};
@@ -72,10 +72,12 @@ pub struct GrpcSettings {
     pub origins: Vec<HeaderValue>,
     /// Pages for people, beside the calls.
     pub pages: Option<Pages>,
+    /// Where these link a trace to.
+    pub trace_url: Option<TraceUrl>,
 }
 
 /// Makes the pages of the console, which call the services as their user.
-pub type Pages = fn(Inside, Arc<Identities>) -> axum::Router;
+pub type Pages = fn(Inside, Arc<Identities>, Option<TraceUrl>) -> axum::Router;
 
 /// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and other
 /// requests are rejected, since the database does not respond. Returns the listeners, with the result of `opened`.
@@ -138,7 +140,7 @@ pub async fn serve(
     let web = web::router(sources.clone()).merge(hook_route::router(hooks(&gate, &ending)));
     let pages = settings.pages.map(|pages| {
         let inside = Inside(Services::new(Routes::default(), &gate, &ending));
-        pages(inside, Arc::clone(&gate.identities))
+        pages(inside, Arc::clone(&gate.identities), settings.trace_url)
     });
     let others = beside(web, pages)
         .add_service(health_service)
