@@ -4,11 +4,13 @@
 
 mod agent;
 mod cases;
+mod certificate;
 mod child;
 pub(crate) mod collector;
 mod cpu;
 mod disk;
 mod drive;
+mod json;
 mod keys;
 mod link;
 mod load;
@@ -80,9 +82,10 @@ pub(crate) struct BenchArgs {
     /// A set of cases instead of one
     #[arg(long, value_enum, conflicts_with_all = ["load", "rate", "duration", "stored", "grown", "against"])]
     preset: Option<Preset>,
-    /// How calls travel to callgate; yardsticks always take a call of its own each, over TCP
-    #[arg(long, value_enum, default_value_t)]
-    transport: Transport,
+    /// How calls travel to callgate; several: beside each other, the first one being the one that others are held
+    /// against. Yardsticks always take a call of its own each, over TCP
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "unary")]
+    transport: Vec<Transport>,
     /// Connections, and agents on each that ask at the same time; several: 1x1,8x8,8x64
     #[arg(long, value_name = "CxN", value_delimiter = ',', default_value = "8x8", value_parser = crowd)]
     load: Vec<(usize, usize)>,
