@@ -1,7 +1,8 @@
 //! Frame of each page: title, navigation links, and the signed-in user.
 
+use std::sync::Arc;
+
 use super::{pages::LINKS, visitor::Visitor};
-use crate::web::TraceUrl;
 use callgate_proto::v1::Role;
 
 /// The base of every page's template (`frame.html`).
@@ -16,7 +17,7 @@ pub(super) struct Frame {
     /// No credential is required here, so that the signed-in user is a name alone.
     pub(super) is_open: bool,
     pub(super) links: Vec<NavigationLink>,
-    trace_url: Option<TraceUrl>,
+    trace_url: Option<Arc<str>>,
 }
 
 /// A link of the navigation.
@@ -48,6 +49,6 @@ impl Frame {
 
     /// Address of the trace with this id, where one is known and the server has a template.
     pub(super) fn trace(&self, id: &str) -> Option<String> {
-        self.trace_url.as_ref().filter(|_| !id.is_empty()).map(|template| template.of(id))
+        self.trace_url.as_ref().filter(|_| !id.is_empty()).map(|template| template.replace("{trace_id}", id))
     }
 }

@@ -31,7 +31,7 @@ use tonic::Status;
 use tower_http::compression::CompressionLayer;
 
 use self::fault::PageError;
-use crate::{gate::Identities, grpc::Inside, web::TraceUrl};
+use crate::{gate::Identities, grpc::Inside};
 
 /// State that all pages share.
 #[derive(Debug, Clone)]
@@ -41,11 +41,11 @@ struct Console {
     identities: Arc<Identities>,
     /// Backtests that were begun here.
     jobs: Arc<jobs::Jobs>,
-    trace_url: Option<TraceUrl>,
+    trace_url: Option<Arc<str>>,
 }
 
 /// The pages over these services.
-pub fn router(inside: Inside, identities: Arc<Identities>, trace_url: Option<TraceUrl>) -> Router {
+pub fn router(inside: Inside, identities: Arc<Identities>, trace_url: Option<Arc<str>>) -> Router {
     pages::router()
         .merge(assets::router())
         .merge(live::router())

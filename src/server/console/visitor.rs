@@ -11,7 +11,7 @@ use super::{
     live,
     session::{self, Secret, SignInCredential},
 };
-use crate::{grpc::Insider, web::TraceUrl};
+use crate::grpc::Insider;
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId, time::Timestamp};
 use callgate_net::listener::Peer;
 use callgate_proto::v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient};
@@ -31,7 +31,7 @@ pub(super) struct Visitor {
     /// Time of the request.
     pub(super) now: Timestamp,
     /// Where their pages link a trace to.
-    pub(super) trace_url: Option<TraceUrl>,
+    pub(super) trace_url: Option<Arc<str>>,
 }
 
 impl Visitor {

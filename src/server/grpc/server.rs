@@ -35,7 +35,7 @@ use super::{
 use crate::{
     gate::{Gate, Identities, Insight, NoAnswer, ServerState},
     telemetry::{Metrics, Scrape},
-    web::{self, RouteSources, TraceUrl},
+    web::{self, RouteSources},
 };
 use callgate_core::domain::identity::Identity;
 use callgate_net::listener::{self, ConnectionLimits, Listener};
@@ -72,12 +72,12 @@ pub struct GrpcSettings {
     pub origins: Vec<HeaderValue>,
     /// Pages for people, beside the calls.
     pub pages: Option<Pages>,
-    /// Where these link a trace to.
-    pub trace_url: Option<TraceUrl>,
+    /// Where these link a trace to; `{trace_id}` stands for its id.
+    pub trace_url: Option<Arc<str>>,
 }
 
 /// Makes the pages of the console, which call the services as their user.
-pub type Pages = fn(Inside, Arc<Identities>, Option<TraceUrl>) -> axum::Router;
+pub type Pages = fn(Inside, Arc<Identities>, Option<Arc<str>>) -> axum::Router;
 
 /// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and other
 /// requests are rejected, since the database does not respond. Returns the listeners, with the result of `opened`.

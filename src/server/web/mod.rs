@@ -3,10 +3,8 @@
 
 mod addressed;
 mod routes;
-mod trace_url;
 
 pub use addressed::is_addressed_to_here;
 pub use routes::{
     CLAUDE_CODE, PAGES, ROUTES, Readiness, RouteAccess, RouteSources, guarded, is_page, operations, router, starting,
 };
-pub use trace_url::TraceUrl;

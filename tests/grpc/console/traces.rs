@@ -2,7 +2,7 @@
 
 use callgate_core::{domain::identity::Role, policy};
 use callgate_net::listener::TransportSettings;
-use callgate_server::{console, grpc::GrpcSettings, web::TraceUrl};
+use callgate_server::{console, grpc::GrpcSettings};
 use tonic::Request;
 
 use super::{Browser, served};
@@ -40,8 +40,8 @@ async fn pages(plane: &Plane) -> [String; 3] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trace_url_links_each_call_with_a_trace() {
     let policy = policy::compile(POLICY).expect("a good policy");
-    let trace_url = TraceUrl::parse("https://traces.example/t/{trace_id}?a=1&b").expect("a template");
-    let settings = GrpcSettings { pages: Some(console::router), trace_url: Some(trace_url), ..GrpcSettings::default() };
+    let trace_url = Some("https://traces.example/t/{trace_id}?a=1&b".into());
+    let settings = GrpcSettings { pages: Some(console::router), trace_url, ..GrpcSettings::default() };
     let plane = Plane::served(&policy, &TransportSettings::default(), settings).await;
     let [traced, other, session] = pages(&plane).await;
     assert!(traced.contains(LINK), "{traced}");
