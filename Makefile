@@ -54,17 +54,20 @@ console: prerequisites ## The console in a real Chromium, with what npm installs
 rules: ## Alerts and dashboards: the rules' tests (with promtool, where it is), and what is made of the boards
 	deploy/prometheus/test
 	deploy/grafana/build --check
+	deploy/kubernetes/build --check
 
 observe: prerequisites ## A real collector and Prometheus: is everything told, does every panel show something, do alerts come
 	cargo build
 	deploy/observe/test target/debug/callgate
 	deploy/observe/drill target/debug/callgate
 
-drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a build from before), and another PostgreSQL
+drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a build from before), another PostgreSQL, the container
 	cargo build
 	deploy/drills/restore target/debug/callgate
-	deploy/drills/upgrade $(or $(BEFORE),target/debug/callgate) target/debug/callgate
+	deploy/drills/upgrade $(BEFORE) target/debug/callgate
 	deploy/drills/versions
+	deploy/lint --tools
+	target/lint/bin/python deploy/drills/image target/debug/callgate
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test
@@ -84,7 +87,7 @@ pgbouncer: prerequisites ## A server behind PgBouncer, where it is installed: se
 	cargo build --workspace
 	deploy/pgbouncer/test target/debug/callgate
 
-lint-deploy: ## Dockerfile, compose file, manifests, unit and scripts, by tools from PyPI and those that are installed
+lint-deploy: ## Dockerfile, compose file, manifests, unit and scripts, by tools from PyPI and Debian
 	deploy/lint
 
 deny: ## Licenses, banned packages and sources of what the build takes in (deny.toml), by cargo-deny, where it is installed

@@ -62,7 +62,8 @@ class Postgres:
     def run(self, program, *words, **more):
         done = self.tried(program, *words, **more)
         if done.returncode:
-            raise SystemExit(f"{program} failed: {done.stderr[-3000:]}")
+            log = pathlib.Path(self.log)
+            raise SystemExit(f"{program} failed: {(done.stderr or log.exists() and log.read_text() or '')[-3000:]}")
         return done.stdout
 
     def tried(self, program, *words, **more):
@@ -97,13 +98,50 @@ class Postgres:
         return f"postgres://{user}@127.0.0.1:{self.port}/{database}"
 
 
-class Server:
-    """callgate serve on a database of one's own."""
+class Private(Postgres):
+    """The private database of a data directory, which a server starts and stops. Its programs run as its owner."""
 
-    def __init__(self, program, name, url, policy, log):
+    def __init__(self, data_dir, programs, scene, program):
+        super().__init__(data_dir / "pg", programs)
+        self.data_dir, self.scene, self.program = data_dir, scene, program
+
+    def tried(self, program, *words, **more):
+        password = (self.data_dir / "password").read_text().strip()
+        known = {"PGHOST": str(self.data_dir / "run"), "PGUSER": "callgate", "PGPASSWORD": password}
+        more = {"capture_output": True, "text": True, "cwd": "/", "env": os.environ | known, **more}
+        return subprocess.run([str(self.programs / program), *map(str, words)], **more)
+
+    def make(self, *settings):
+        server = self.scene.serve(self.program, "private, made", self.url()).up()
+        # A server that has only announced itself does not obey SIGTERM in order yet.
+        address = f"http://127.0.0.1:{server.port}"
+        subprocess.run([self.program, "health", "--wait", "60", "--server", address], check=True, capture_output=True)
+        server.stop()
+        self.set(*settings)
+        return self
+
+    def start(self):
+        return self
+
+    def stop(self, mode="fast"):
+        pass
+
+    def sql(self, text, database="callgate"):
+        return self.run("psql", "-XAtqd", database, "-v", "ON_ERROR_STOP=1", "-c", text).strip()
+
+    def url(self, database="callgate", user="callgate"):
+        return self.data_dir
+
+
+class Server:
+    """callgate serve on a database of one's own: a URL, or the data directory of a private one."""
+
+    def __init__(self, program, name, where, policy, log):
         self.name, self.port, self.log = name, free_port(), open(log, "w")
         env = {key: value for key, value in os.environ.items() if not key.startswith(("CALLGATE_", "OTEL_"))}
-        command = [program, "serve", "--listen", f"127.0.0.1:{self.port}", "--database-url", url, "--policy", policy]
+        is_private = isinstance(where, pathlib.Path)
+        database = ["--data-dir", where, "--pg-bin", programs()] if is_private else ["--database-url", where]
+        command = [program, "serve", "--listen", f"127.0.0.1:{self.port}", *database, "--policy", policy]
         pipes = {"stdout": subprocess.PIPE, "stderr": self.log, "text": True}
         self.process = subprocess.Popen(list(map(str, command)), env=env, **pipes)
         self.said = ""
@@ -296,8 +334,11 @@ class Scene:
         self.clusters.append(Postgres(self.folder / name, programs()))
         return self.clusters[-1]
 
-    def serve(self, program, name, url):
-        self.servers.append(Server(program, name, url, self.policy, self.folder / f"{name}.log"))
+    def private(self, name, program):
+        return Private(self.folder / name, programs(), self, program)
+
+    def serve(self, program, name, where):
+        self.servers.append(Server(program, name, where, self.policy, self.folder / f"server-{name}.log"))
         return self.servers[-1]
 
     def __exit__(self, *_):

@@ -20,6 +20,7 @@ use super::scram;
 const RULES: &str = "\
 # Written by callgate at each start. The password is in the file `password` beside this one; `callgate psql` uses it.
 local all all scram-sha-256
+local replication all scram-sha-256
 ";
 
 /// Timeout of setting the password, which may include crash recovery.

@@ -19,6 +19,10 @@ use super::{PostgresSettings, takeover};
 
 /// Timeout of a server's start, which includes crash recovery from its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(300);
+/// The same of a base backup, which replays an archived log.
+const REPLAY_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// File that an operator puts into a restored base backup. PostgreSQL removes it once the log is replayed.
+const REPLAYS: &str = "recovery.signal";
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -134,7 +138,8 @@ impl PreparedServer {
 
     async fn wait_ready(&self, postmaster: &mut Postmaster) -> Result<(), PrivatePostgresError> {
         let pid = postmaster.pid();
-        let ready = tokio::time::timeout(RECOVERY_MAX, self.poll_ready(pid));
+        let limit = if self.layout.pgdata.join(REPLAYS).exists() { REPLAY_MAX } else { RECOVERY_MAX };
+        let ready = tokio::time::timeout(limit, self.poll_ready(pid));
         tokio::select! {
             biased;
             status = postmaster.ended() => Err(PrivatePostgresError::StartFailed {
@@ -145,7 +150,7 @@ impl PreparedServer {
             }),
             outcome = ready => outcome.map_err(|_| PrivatePostgresError::StartTimedOut {
                 data_dir: self.layout.root.clone(),
-                seconds: RECOVERY_MAX.as_secs(),
+                seconds: limit.as_secs(),
                 log: self.log.path().to_owned(),
                 tail: self.log.tail(),
             }),

@@ -3,6 +3,7 @@
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     path::PathBuf,
+    sync::Arc,
 };
 
 use clap::{Args, ValueEnum};
@@ -234,6 +235,10 @@ pub struct ServeConfig {
     /// Replaced by --notifications
     #[arg(long, value_name = "FILE", env = "CALLGATE_APPROVALS_WEBHOOK", hide = true)]
     pub approvals_webhook: Option<PathBuf>,
+    /// Address of a trace in your tracing backend, for links in the console, such as
+    /// https://traces.example/trace/{trace_id}
+    #[arg(long, value_name = "TEMPLATE", env = "CALLGATE_TRACE_URL", value_parser = trace_url)]
+    pub trace_url: Option<Arc<str>>,
     /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,
@@ -300,6 +305,15 @@ fn origin(text: &str) -> Result<HeaderValue, String> {
     HeaderValue::from_str(text.trim_end_matches('/')).map_err(|_| problem())
 }
 
+/// The template of a trace's address: of a web page, with the trace's id in it.
+fn trace_url(text: &str) -> Result<Arc<str>, String> {
+    let is_web = |url: Url| matches!(url.scheme(), "https" | "http");
+    match Url::parse(text).is_ok_and(is_web) && text.contains("{trace_id}") {
+        true => Ok(text.into()),
+        false => Err(format!("{text:?} is no template such as https://traces.example/trace/{{trace_id}}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,6 +355,14 @@ mod tests {
         }
         for text in ["", "*", "null", "a.example", "https://a.example/x", "file:///x", "https://a.example:443"] {
             assert!(origin(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn trace_url_is_a_web_address_that_names_the_trace() {
+        assert!(trace_url("https://t.example/trace/{trace_id}?org=1").is_ok());
+        for text in ["", "/trace/{trace_id}", "javascript:alert('{trace_id}')", "https://t.example/trace/"] {
+            assert!(trace_url(text).is_err(), "{text}");
         }
     }
 

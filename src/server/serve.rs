@@ -61,7 +61,8 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     }
     let destinations = config.notifications.as_deref().map(Destinations::read).transpose()?;
     let callbacks = destinations.as_ref().map(notifications::callbacks);
-    let settings = grpc::GrpcSettings { limits, scrape, origins: config.connections.origins.clone(), pages, callbacks };
+    let (origins, trace_url) = (config.connections.origins.clone(), config.trace_url.clone());
+    let settings = grpc::GrpcSettings { limits, scrape, origins, pages, trace_url, callbacks };
     let bound = bind_listeners(&config)?;
     let setup = ServerSetup { policy, file, auth, keys, metrics: telemetry.metrics(), settings };
     let mut plane = ServerHandle::start(bound, &config.database, setup).await?;

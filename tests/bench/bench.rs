@@ -222,6 +222,21 @@ async fn a_bench_goes_over_a_unix_socket() {
     assert!(count > 0.0 && said.contains("over a unix socket"), "{said}");
 }
 
+#[tokio::test]
+async fn a_bench_measures_json_over_tls_beside_grpc() {
+    let more = ["--yardsticks", "none", "--with-token", "--transport", "unary,tls,json"];
+    let (json, said) = figures(&Home::empty(), &more).await;
+    let entrants = json["cases"][0]["entrants"].as_array().expect("entrants");
+    let names: Vec<&str> = entrants.iter().filter_map(|entrant| entrant["name"].as_str()).collect();
+    assert_eq!(names, ["callgate", "over TLS", "in JSON over TLS"]);
+    for entrant in entrants {
+        let round = &entrant["rounds"][0];
+        assert!(round["pair_us"]["count"].as_f64().is_some_and(|count| count > 0.0), "{entrant}");
+        assert_eq!(round["refused"], serde_json::json!({}), "{entrant}");
+    }
+    assert!(said.contains("callgate to in JSON over TLS: pairs/s"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_bench_leaves_no_process_behind() {
     let mut command = tokio::process::Command::from(program());

@@ -56,6 +56,11 @@ async fn the_server_is_durable_and_private() {
     let query = "select current_user::text || ' ' || current_database()::text";
     let who: String = sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap();
     assert_eq!(who, "callgate callgate");
+    // A base backup is a connection of its own kind.
+    let query = "select string_agg(concat_ws(' ', type, array_to_string(database, ','), auth_method), '; ') \
+                 from pg_hba_file_rules";
+    let rules: String = sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(rules, "local all scram-sha-256; local replication scram-sha-256");
     for part in ["pg", "run", "log"] {
         let mode = fs::metadata(private.data_dir().join(part)).unwrap().mode() & 0o777;
         assert_eq!(mode, 0o700, "{part}");

@@ -86,7 +86,7 @@ impl<'a> Bench<'a> {
             grown: 0,
             agents: self.args.agents as usize,
             tenants: self.tenants(),
-            transport: self.args.transport,
+            transport: self.transport(),
             rate: None,
             mix: self.mix(),
         }
@@ -107,18 +107,23 @@ impl<'a> Bench<'a> {
 
     fn own_server(&self, program: &Path, policy: PolicyPreset, stored: u64) -> ServerKind {
         let database_url = self.args.database_url.clone();
-        let unix = self.args.transport == Transport::Unix;
+        let transport = self.transport();
         let (tenants, encrypted) = (self.tenants(), self.args.encrypted);
         ServerKind::Own {
             program: program.to_owned(),
             policy,
             stored,
             database_url,
-            unix,
+            transport,
             tenants,
             encrypted,
             telling: None,
         }
+    }
+
+    /// The transport that others are held against.
+    fn transport(&self) -> Transport {
+        self.args.transport.first().copied().unwrap_or_default()
     }
 
     /// Number of tenants with a token each.
@@ -145,6 +150,10 @@ impl<'a> Bench<'a> {
         }
         let which = self.server(&load.mix);
         let mut entrants = vec![self.entrant("callgate", which.clone(), load.clone())];
+        entrants.extend(self.args.transport.iter().skip(1).map(|transport| {
+            let load = LoadShape { transport: *transport, ..load.clone() };
+            self.entrant(transport.name(), which.clone().over(*transport), load)
+        }));
         if self.args.encrypted {
             entrants.push(self.entrant("in the clear", which.clone().in_the_clear(), load.clone()));
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-use super::stream::SharedStream;
+use super::{json::JsonConnection, stream::SharedStream};
 use callgate_client::{
     credential::Credential,
     remote::{AuthenticatedChannel, Bearer, reason},
@@ -32,6 +32,28 @@ pub(super) enum Transport {
     Stream,
     /// As unary, over a Unix socket
     Unix,
+    /// As unary, over TLS
+    Tls,
+    /// As unary, over TLS, in JSON
+    Json,
+}
+
+impl Transport {
+    /// True where the connection is encrypted.
+    pub(super) const fn has_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::Json)
+    }
+
+    /// In words.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Unary => "a call each",
+            Self::Stream => "one stream a connection",
+            Self::Unix => "over a unix socket",
+            Self::Tls => "over TLS",
+            Self::Json => "in JSON over TLS",
+        }
+    }
 }
 
 /// Server address and credentials.
@@ -61,20 +83,25 @@ impl ServerTarget {
 pub(super) enum SharedConnection {
     Calls(Box<GateServiceClient<AuthenticatedChannel>>),
     Stream(SharedStream),
+    Json(Box<JsonConnection>),
 }
 
 impl SharedConnection {
     pub(super) async fn connect(way: &ServerTarget, transport: Transport, connection: usize) -> anyhow::Result<Self> {
-        let gate = GateServiceClient::new(way.connect(connection).await?);
+        let channel = way.connect(connection).await?;
         Ok(match transport {
-            Transport::Unary | Transport::Unix => Self::Calls(Box::new(gate)),
-            Transport::Stream => Self::Stream(SharedStream::open(gate).await?),
+            Transport::Unary | Transport::Unix | Transport::Tls => {
+                Self::Calls(Box::new(GateServiceClient::new(channel)))
+            }
+            Transport::Stream => Self::Stream(SharedStream::open(GateServiceClient::new(channel)).await?),
+            Transport::Json => Self::Json(Box::new(JsonConnection::new(channel)?)),
         })
     }
 
     pub(super) async fn evaluate(&mut self, question: EvaluateRequest) -> Result<Verdict, Status> {
         let answer = match self {
             Self::Calls(gate) => gate.evaluate(question).await?.into_inner(),
+            Self::Json(gate) => return gate.evaluate(&question).await,
             Self::Stream(stream) => match stream.ask(Request::Evaluate(question)).await? {
                 Answer::Evaluate(answer) => answer,
                 _ => return Err(Status::internal("another answer than to an Evaluate")),
@@ -86,6 +113,7 @@ impl SharedConnection {
     pub(super) async fn record(&mut self, report: RecordRequest) -> Result<RecordResponse, Status> {
         match self {
             Self::Calls(gate) => Ok(gate.record(report).await?.into_inner()),
+            Self::Json(gate) => gate.record(&report).await.map(|()| RecordResponse::default()),
             Self::Stream(stream) => match stream.ask(Request::Record(report)).await? {
                 Answer::Record(answer) => Ok(answer),
                 _ => Err(Status::internal("another answer than to a Record")),

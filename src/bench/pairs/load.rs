@@ -58,10 +58,8 @@ impl LoadShape {
         if let Some(rate) = self.rate {
             text = format!("{rate:.0} pairs/s intended, by at most {text}");
         }
-        match self.transport {
-            Transport::Unary => {}
-            Transport::Stream => text += ", one stream a connection",
-            Transport::Unix => text += ", over a unix socket",
+        if self.transport != Transport::Unary {
+            text += &format!(", {}", self.transport.name());
         }
         match self.tenants {
             0 => {}

@@ -4,11 +4,13 @@
 
 mod agent;
 mod cases;
+mod certificate;
 mod child;
 pub(crate) mod collector;
 mod cpu;
 mod disk;
 mod drive;
+mod json;
 mod keys;
 mod link;
 mod load;
@@ -80,9 +82,9 @@ pub(crate) struct BenchArgs {
     /// Set of cases to measure, instead of one
     #[arg(long, value_enum, conflicts_with_all = ["load", "rate", "duration", "stored", "grown", "against"])]
     preset: Option<Preset>,
-    /// Transport of calls to callgate. Yardsticks always have one gRPC call each, over TCP
-    #[arg(long, value_enum, default_value_t)]
-    transport: Transport,
+    /// Transports of calls to callgate, compared with the first one. Yardsticks always have one gRPC call each, over TCP
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "unary")]
+    transport: Vec<Transport>,
     /// Connections, and concurrent agents on each; a list measures several: 1x1,8x8,8x64
     #[arg(long, value_name = "CxN", value_delimiter = ',', default_value = "8x8", value_parser = crowd)]
     load: Vec<(usize, usize)>,

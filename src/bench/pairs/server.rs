@@ -7,10 +7,11 @@ use sqlx::postgres::PgConnectOptions;
 use tempfile::TempDir;
 
 use super::{
+    certificate::CertificateFiles,
     child::Process,
     disk::Disk,
     keys,
-    link::ServerTarget,
+    link::{ServerTarget, Transport},
     probe::Probe,
     stored,
     telemetry::TelemetryLevel,
@@ -32,7 +33,8 @@ pub(super) enum ServerKind {
         policy: PolicyPreset,
         stored: u64,
         database_url: Option<String>,
-        unix: bool,
+        /// Its listener is the one of this transport.
+        transport: Transport,
         tenants: usize,
         encrypted: bool,
         /// Telemetry to its own collector, if any.
@@ -68,6 +70,14 @@ impl ServerKind {
     pub(super) const fn in_the_clear(mut self) -> Self {
         if let Self::Own { encrypted, .. } = &mut self {
             *encrypted = false;
+        }
+        self
+    }
+
+    /// This server for another transport.
+    pub(super) const fn over(mut self, other: Transport) -> Self {
+        if let Self::Own { transport, .. } = &mut self {
+            *transport = other;
         }
         self
     }
@@ -200,6 +210,10 @@ impl Servers {
             stored::fill(&process.url, options, *stored).await.context("calls to begin with")?;
         }
         let mut way = ServerTarget::to(&process.url);
+        if matches!(&which, ServerKind::Own { transport, .. } if transport.has_tls()) {
+            way.url = process.url.replacen("http:", "https:", 1);
+            way.shown.ca = Some(CertificateFiles::of(&folder).certificate);
+        }
         if let (ServerKind::Own { program, policy, tenants: 1.., .. }, Some(url)) = (&which, &url) {
             let policy = policy.text()?.map(|_| folder.join(POLICY));
             way.tokens = tokens::make(program, &way.url, url, policy.as_deref(), which.tenants()).await?;
@@ -247,9 +261,15 @@ async fn serving(
 ) -> anyhow::Result<Process> {
     let log = folder.join("log");
     match which {
-        ServerKind::Own { program, policy, unix, tenants, encrypted, .. } => {
+        ServerKind::Own { program, policy, transport, tenants, encrypted, .. } => {
             let socket = format!("unix:{}", folder.join("socket").display());
-            let mut args = vec!["serve", "--listen", if *unix { &socket } else { "127.0.0.1:0" }];
+            let listen = if *transport == Transport::Unix { &socket } else { "127.0.0.1:0" };
+            let mut args = vec!["serve", "--listen", listen];
+            let tls = if transport.has_tls() { Some(CertificateFiles::make(folder).await?) } else { None };
+            if let Some(CertificateFiles { certificate, key }) = &tls {
+                let [certificate, key] = [certificate, key].map(|path| path.to_str().context("a path that is no text"));
+                args.extend(["--tls-cert", certificate?, "--tls-key", key?]);
+            }
             let path = folder.join(POLICY);
             if let Some(text) = policy.text()? {
                 std::fs::write(&path, text).context("the policy cannot be written")?;

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use callgate_client::progress::Progress;
 
-use super::{Setting, SimulationPlan, TOOLS_MIN, draw};
+use super::{Setting, SimulationPlan, TOOLS_MIN};
 
 /// Maximum number of fleets, against typos.
 const SEEDS_MAX: u64 = 100;
@@ -45,9 +45,6 @@ pub(crate) struct SimulateArgs {
     /// Also write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also draw the figures to this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -68,9 +65,6 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     }
     if let Some(path) = &args.json {
         save(path, &(serde_json::to_string_pretty(&report)? + "\n"))?;
-    }
-    if let Some(path) = &args.svg {
-        save(path, &draw(&report))?;
     }
     Ok(())
 }

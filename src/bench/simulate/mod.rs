@@ -5,7 +5,6 @@
 //! one of rules, not of advice.
 
 mod account;
-mod chart;
 mod closed;
 pub(crate) mod command;
 mod dice;
@@ -22,7 +21,6 @@ mod tests;
 mod trap;
 
 pub(crate) use self::{
-    chart::draw,
     environment::{Setting, TOOLS_MIN},
     report::SimulationReport,
 };

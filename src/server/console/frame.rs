@@ -1,5 +1,7 @@
 //! Frame of each page: title, navigation links, and the signed-in user.
 
+use std::sync::Arc;
+
 use super::{pages::LINKS, visitor::Visitor};
 use callgate_proto::v1::Role;
 
@@ -15,6 +17,7 @@ pub(super) struct Frame {
     /// No credential is required here, so that the signed-in user is a name alone.
     pub(super) is_open: bool,
     pub(super) links: Vec<NavigationLink>,
+    trace_url: Option<Arc<str>>,
 }
 
 /// A link of the navigation.
@@ -40,6 +43,12 @@ impl Frame {
             csrf: visitor.csrf.clone(),
             is_open: caller.credential() == callgate_proto::v1::CredentialKind::None,
             links: LINKS.into_iter().filter(|link| visitor.is_one_of(link.roles)).collect(),
+            trace_url: visitor.trace_url.clone(),
         }
+    }
+
+    /// Address of the trace with this id, where one is known and the server has a template.
+    pub(super) fn trace(&self, id: &str) -> Option<String> {
+        self.trace_url.as_ref().filter(|_| !id.is_empty()).map(|template| template.replace("{trace_id}", id))
     }
 }

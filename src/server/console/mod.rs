@@ -41,17 +41,18 @@ struct Console {
     identities: Arc<Identities>,
     /// Backtests that were begun here.
     jobs: Arc<jobs::Jobs>,
+    trace_url: Option<Arc<str>>,
 }
 
 /// The pages over these services.
-pub fn router(inside: Inside, identities: Arc<Identities>) -> Router {
+pub fn router(inside: Inside, identities: Arc<Identities>, trace_url: Option<Arc<str>>) -> Router {
     pages::router()
         .merge(assets::router())
         .merge(live::router())
         .fallback(nowhere)
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn(headers::guard))
-        .with_state(Console { inside, identities, jobs: Arc::default() })
+        .with_state(Console { inside, identities, jobs: Arc::default(), trace_url })
 }
 
 /// Handles unknown paths. One with a slash too many is redirected to its page.

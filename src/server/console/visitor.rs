@@ -30,6 +30,8 @@ pub(super) struct Visitor {
     pub(super) secret: Secret,
     /// Time of the request.
     pub(super) now: Timestamp,
+    /// Where their pages link a trace to.
+    pub(super) trace_url: Option<Arc<str>>,
 }
 
 impl Visitor {
@@ -114,7 +116,8 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let calls = shown.calls(console, &showed)?;
         match ResolvedIdentity::by(&calls).await {
             Ok(known) => {
-                Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.store.now() }))
+                let (now, trace_url) = (console.identities.store.now(), console.trace_url.clone());
+                Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now, trace_url }))
             }
             // Their credential does not hold any more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),

@@ -72,6 +72,8 @@ pub struct GrpcSettings {
     pub origins: Vec<HeaderValue>,
     /// Pages for people, beside the calls.
     pub pages: Option<Pages>,
+    /// URL template of a trace; `{trace_id}` stands for its id.
+    pub trace_url: Option<Arc<str>>,
     /// Routes that notified destinations call back.
     pub callbacks: Option<Callbacks>,
 }
@@ -90,7 +92,7 @@ impl std::fmt::Debug for Callbacks {
 }
 
 /// Makes the pages of the console, which call the services as their user.
-pub type Pages = fn(Inside, Arc<Identities>) -> axum::Router;
+pub type Pages = fn(Inside, Arc<Identities>, Option<Arc<str>>) -> axum::Router;
 
 /// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and other
 /// requests are rejected, since the database does not respond. Returns the listeners, with the result of `opened`.
@@ -154,7 +156,7 @@ pub async fn serve(
     let web = web::router(sources.clone()).merge(hook_route::router(hooks(&gate, &ending))).merge(callbacks);
     let pages = settings.pages.map(|pages| {
         let inside = Inside(Services::new(Routes::default(), &gate, &ending));
-        pages(inside, Arc::clone(&gate.identities))
+        pages(inside, Arc::clone(&gate.identities), settings.trace_url)
     });
     let others = add_routes(web, pages)
         .add_service(health_service)

@@ -8,6 +8,7 @@ mod learning;
 mod policy;
 mod sessions;
 mod sign_in;
+mod traces;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
