@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 
-use super::{place::CommandTarget, recorded::duration_ms};
+use super::{recorded::duration_ms, target::CommandTarget};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 use callgate_store::{CallRange, CopyError, copy_calls};

@@ -95,7 +95,7 @@ fn bad_names() -> Vec<(&'static str, BadMessage)> {
         ("caller.host", bad_evaluate(|caller, _| caller.host = "a\nb".into())),
         (
             "usage.model",
-            told(OutcomeStatus::Running, |request| {
+            bad_report(OutcomeStatus::Running, |request| {
                 request.usage = Some(v1::Usage { model: "m".repeat(201), ..Default::default() });
             }),
         ),

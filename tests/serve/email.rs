@@ -163,7 +163,7 @@ destinations:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn email_goes_over_starttls_and_again_after_a_refusal() {
-    let (home, authority) = (Home::prepared().await, Authority::new("mail"));
+    let (home, authority) = (Home::with_cluster().await, Authority::new("mail"));
     let server = MailServer::start(Some(&authority.server()), &["451 4.3.0 later"]).await;
     let policy = "policy_engine: {authorization: {tiers: [{name: all, pattern: '*', action: hitl}]}}\n";
     let (policy, file) = (home.file("policy.yaml", policy), file(&home, &server, &authority));

@@ -14,7 +14,7 @@ use crate::{
         wire::{call, evaluate, from, outcome, question, record},
     },
     receiver::{Receiver, secret_text},
-    server::{Home, Server, path, ran, refused},
+    server::{Home, Server, fail_to_start, path, ran},
 };
 
 const POLICY: &str = "policy_engine:
@@ -97,15 +97,15 @@ async fn notification_file_with_a_fault_and_the_former_flag_are_rejected_at_star
     let home = Home::empty();
     let wrong = home.file("wrong.yaml", "console_url: https://plane.example\ndestinations: []\n");
     let data = home.data_dir();
-    let (code, error) = refused(&["--data-dir", path(&data), "--notifications", path(&wrong)]).await;
+    let (code, error) = fail_to_start(&["--data-dir", path(&data), "--notifications", path(&wrong)]).await;
     assert!(code == Some(1) && error.contains("destinations: has to have 1 to 100 entries"), "{code:?}: {error}");
-    let (code, error) = refused(&["--data-dir", path(&data), "--approvals-webhook", path(&wrong)]).await;
+    let (code, error) = fail_to_start(&["--data-dir", path(&data), "--approvals-webhook", path(&wrong)]).await;
     assert!(code == Some(1) && error.contains("was replaced by --notifications FILE"), "{code:?}: {error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notification_attempts_are_signed_at_their_own_time_and_follow_no_redirect() {
-    let (home, receiver, elsewhere) = (Home::prepared().await, Receiver::start().await, Receiver::start().await);
+    let (home, receiver, elsewhere) = (Home::with_cluster().await, Receiver::start().await, Receiver::start().await);
     let policy = home.file("policy.yaml", POLICY);
     let file = webhook(&home, &receiver.url);
     *receiver.leads_to.lock().await = elsewhere.url.clone();
@@ -150,7 +150,7 @@ async fn kinds(receiver: &Receiver, count: usize) -> (BTreeMap<String, usize>, V
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notification_of_each_event_reaches_the_destinations_of_its_group() {
-    let (home, all, heads) = (Home::prepared().await, Receiver::start().await, Receiver::start().await);
+    let (home, all, heads) = (Home::with_cluster().await, Receiver::start().await, Receiver::start().await);
     let (policy, secret) = (home.file("policy.yaml", EVENTS), home.file("secret", &secret_text()));
     let secret = path(&secret);
     let file = home.file(
@@ -216,7 +216,7 @@ destinations:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notification_of_a_budget_is_sent_when_the_day_reaches_its_threshold() {
-    let (home, receiver) = (Home::prepared().await, Receiver::start().await);
+    let (home, receiver) = (Home::with_cluster().await, Receiver::start().await);
     let (policy, file) = (home.file("policy.yaml", EVENTS), webhook(&home, &receiver.url));
     let text = std::fs::read_to_string(&file).expect("the file").replace("[requested]", "[budget]");
     let file = home.file("budget.yaml", &text);

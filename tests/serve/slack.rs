@@ -123,7 +123,7 @@ async fn state(server: &Server, approval_id: &str) -> v1::Approval {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slack_button_answers_for_the_mapped_approver_alone() {
-    let (home, chat, replies) = (Home::prepared().await, Receiver::start().await, Receiver::start().await);
+    let (home, chat, replies) = (Home::with_cluster().await, Receiver::start().await, Receiver::start().await);
     let server = serve(&home, &chat.url).await;
     let refund = question("s1", call("c1", "refund_order", r#"{"order":7,"note":"<!channel>"}"#));
     let asked = evaluate(&mut server.client().await, refund).await;
@@ -176,7 +176,7 @@ async fn slack_button_answers_for_the_mapped_approver_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slack_approval_by_two_people_keeps_its_buttons_after_the_first() {
-    let (home, chat, replies) = (Home::prepared().await, Receiver::start().await, Receiver::start().await);
+    let (home, chat, replies) = (Home::with_cluster().await, Receiver::start().await, Receiver::start().await);
     let server = serve(&home, &chat.url).await;
     let asked = evaluate(&mut server.client().await, question("s1", call("c1", "wire_money", "{}"))).await;
     let message = chat.next().await.json();
@@ -198,7 +198,7 @@ async fn slack_approval_by_two_people_keeps_its_buttons_after_the_first() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slack_message_of_long_texts_keeps_to_the_limits_and_cannot_approve() {
-    let (home, chat) = (Home::prepared().await, Receiver::start().await);
+    let (home, chat) = (Home::with_cluster().await, Receiver::start().await);
     let server = serve(&home, &chat.url).await;
     let long = json!({ "text": "<!here> \u{202e}".repeat(2_000) }).to_string();
     let mut refund = question(&"s".repeat(200), call("c1", &format!("refund_{}", "x".repeat(100)), &long));

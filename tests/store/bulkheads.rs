@@ -12,11 +12,10 @@ use callgate_core::{
     domain::{finding::Decision, outcome::OutcomeStatus},
     policy::{self, Policy},
 };
-use callgate_store::DecisionStore as _;
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::common::{
-    gates::{ask, evaluate, record, report, said, success, two_gates},
+    gates::{ask, describe_answer, evaluate, record, report, success, two_gates},
     postgres::Postgres,
 };
 
@@ -72,7 +71,7 @@ async fn bulkhead_lease_is_held_by_permitted_calls_only() {
         assert_eq!(leases(&postgres).await, 1, "the same permit is counted once");
     }
     let second = ask("b", "c", "render", r#"{"page":2}"#);
-    assert_eq!(said(&evaluate(&other, second.clone()).await), "wait bulkhead_full");
+    assert_eq!(describe_answer(&evaluate(&other, second.clone()).await), "wait bulkhead_full");
     record(&one, success("a", "c2", "png")).await;
     assert_eq!(evaluate(&other, second).await.verdict.decision, Decision::Allow);
 }

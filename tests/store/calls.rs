@@ -5,7 +5,7 @@ use callgate_core::domain::{
     budget::Usage,
     call::Request,
     finding::Decision,
-    forgetting::Whom,
+    forgetting::ErasureSubject,
     ids::{DEFAULT_TENANT, ModelName},
     outcome::OutcomeStatus,
     report::{Operator, OutcomeReport},
@@ -234,12 +234,13 @@ async fn calls_rollup_is_exact_after_late_outcomes_forgetting_and_settling() {
             gate.store.roll_up().await.expect("counted");
             assert_exact(&postgres, &format!("{seed}: late outcomes {late}")).await;
         }
-        for whom in [Whom::Session(session("s1")), Whom::Agent(agent("agent-s2").expect("a name"))] {
+        for whom in [ErasureSubject::Session(session("s1")), ErasureSubject::Agent(agent("agent-s2").expect("a name"))]
+        {
             let (told, _told) = mpsc::channel(500);
             let by = Actor::from("officer");
             Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&by, ""), &told)).await.expect("forgotten");
             let named = "select count(*) from call_hourly where agent_id = 'agent-s2'";
-            assert!(!matches!(whom, Whom::Agent(_)) || postgres.number(named).await == 0, "{seed}");
+            assert!(!matches!(whom, ErasureSubject::Agent(_)) || postgres.number(named).await == 0, "{seed}");
             assert!(gate.store.roll_up().await.expect("counted"), "{seed}: forgotten calls are due");
             assert_exact(&postgres, &format!("{seed}: without {whom:?}")).await;
         }

@@ -9,7 +9,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::common::{
     citus,
-    gates::{ask, done, evaluate, gate, policy, record, report, success},
+    gates::{ask, evaluate, gate, policy, record, report, run_call, success},
     postgres::Postgres,
 };
 
@@ -31,9 +31,9 @@ async fn export_calls_has_a_header_and_no_cell_that_is_a_formula() {
     let formulas = ["=1+1", "+1", "-1", "@sum(a1)"];
     for (n, name) in formulas.iter().enumerate() {
         let request = Request { model: model(name), ..ask(&format!("s{n}"), "c,\"1\"", name, "{}") };
-        done(&gate, request, "ok").await;
+        run_call(&gate, request, "ok").await;
     }
-    done(&gate, ask("=plain", "c1", "look", "{}"), "ok").await;
+    run_call(&gate, ask("=plain", "c1", "look", "{}"), "ok").await;
     let all = CallRange { tenant: "default", since: "yesterday", until: "tomorrow" };
     let text = csv(&postgres, all).await.expect("exported");
     let mut lines = text.lines();
@@ -69,7 +69,7 @@ async fn model_costs_are_those_of_all_reports_at_the_price_of_the_day() {
         record(&gate, told).await;
     }
     record(&gate, success("s", "large", "ok")).await;
-    done(&gate, of("unpriced"), "ok").await;
+    run_call(&gate, of("unpriced"), "ok").await;
     let text = "prices:
   - {model: large, valid_from: 2020-01-01, input: 99, output: 99}
   - {model: large, valid_from: 2021-01-01, input: 3, output: 15, cache_read: 0.3}
@@ -92,7 +92,7 @@ async fn export_of_a_partition_is_whole_before_it_is_dropped() {
     }
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&[])).await;
-    done(&gate, ask("old", "c1", "look", "{}"), "an old result").await;
+    run_call(&gate, ask("old", "c1", "look", "{}"), "an old result").await;
     let mut sql = "begin; update callgate.call_tree set epoch = '2025-01-15', last_at = '2025-01-16';".to_owned();
     for table in ["call", "outcome"] {
         sql += &format!(
@@ -122,7 +122,7 @@ async fn questions_of_an_analyst_are_queries_that_run() {
     }
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&["same_call"])).await;
-    done(&gate, ask("s", "c1", "pay", "{}"), "paid").await;
+    run_call(&gate, ask("s", "c1", "pay", "{}"), "paid").await;
     evaluate(&gate, ask("s", "c2", "pay", "{}")).await;
     assert!(gate.store.roll_up().await.expect("counted"));
     let page = include_str!("../../deploy/sql/questions.md");

@@ -146,7 +146,7 @@ impl RuleLogic for Params {
         if limits.is_empty() { "no limit of calls in flight".to_owned() } else { limits.join("; ") }
     }
 
-    fn parts(&self) -> Vec<PolicySection> {
+    fn policy_sections(&self) -> Vec<PolicySection> {
         vec![PolicySection::section::<SectionKeys>(RULE.section)]
     }
 

@@ -69,7 +69,7 @@ impl NotificationMessage {
             }
             EventSubject::Halt { target, by, at_ms } => {
                 let halts = gate.server.halts(id);
-                let halt = halts.iter().find(|halt| halt.what.in_words() == *target);
+                let halt = halts.iter().find(|halt| halt.what.describe() == *target);
                 let reason = halt.map(|halt| halt.reason.clone()).filter(|reason| !reason.is_empty());
                 Some(of_halt(destination, tenant, (target, by, reason), Timestamp::from_millis(*at_ms)))
             }
@@ -143,7 +143,7 @@ fn of_request(
     message.fields = request_fields(question, destination.arguments, now);
     message.fields.insert(1, ("Risk", in_words(risk, &because)));
     if state == QuestionState::Pending {
-        message.fields.push(("Approvers", route.whom()));
+        message.fields.push(("Approvers", route.describe_approvers()));
         message.open_request = Some(question.approval_id.clone());
     }
     message.data = json!({

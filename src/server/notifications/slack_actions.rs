@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     gate::{ApproverReply, Gate, GateError},
-    web::{SLACK_ACTIONS, guarded},
+    web::{SLACK_ACTIONS, guard_headers},
 };
 use callgate_core::domain::{
     audit::Actor, identity::CredentialId, ids::TenantId, inbox::QuestionState, rejection::CommandRejection,
@@ -102,7 +102,7 @@ async fn receive(State(state): State<SlackActions>, request: Request) -> Respons
     };
     let signed: Vec<Arc<NotificationDestination>> = state.destinations.iter().filter(is_signed).cloned().collect();
     if signed.is_empty() {
-        if let Some(requests) = state.rejected.lock().happened(&Clock::System) {
+        if let Some(requests) = state.rejected.lock().count_event(&Clock::System) {
             tracing::warn!(requests, "requests to {SLACK_ACTIONS} were rejected: signature or time does not hold");
         }
         return answer(StatusCode::UNAUTHORIZED, "the signature or the time of the request does not hold\n");
@@ -136,7 +136,7 @@ async fn receive(State(state): State<SlackActions>, request: Request) -> Respons
 }
 
 fn answer(code: StatusCode, text: &'static str) -> Response {
-    (code, guarded(), text).into_response()
+    (code, guard_headers(), text).into_response()
 }
 
 /// True for a request that Slack signed with the secret, within the allowed time.

@@ -6,6 +6,6 @@ mod routes;
 
 pub use addressed::is_addressed_to_here;
 pub use routes::{
-    CLAUDE_CODE, PAGES, ROUTES, Readiness, RouteAccess, RouteSources, SLACK_ACTIONS, guard_headers, is_page, operations,
-    router, starting,
+    CLAUDE_CODE, PAGES, ROUTES, Readiness, RouteAccess, RouteSources, SLACK_ACTIONS, guard_headers, is_page,
+    operations, router, starting,
 };

@@ -91,7 +91,7 @@ async fn count_tenant(
         sqlx::query(clear).bind(tenant).bind(hour).execute(&mut *tx).await?;
         sqlx::query(COUNT).bind(tenant).bind(hour).execute(&mut *tx).await?;
         tx.commit().await?;
-        pace.rest(began).await;
+        pace.rest_after(began).await;
     }
     // At the end: an interrupted run counts its hours again.
     let mut tx = conn.begin().await?;

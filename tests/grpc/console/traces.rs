@@ -5,7 +5,7 @@ use callgate_net::listener::TransportSettings;
 use callgate_server::{console, grpc::GrpcSettings};
 use tonic::Request;
 
-use super::{Browser, served};
+use super::{Browser, serve_console};
 use crate::{
     common::{
         in_time,
@@ -42,7 +42,7 @@ async fn trace_url_links_each_call_with_a_trace() {
     let policy = policy::compile(POLICY).expect("a good policy");
     let trace_url = Some("https://traces.example/t/{trace_id}?a=1&b".into());
     let settings = GrpcSettings { pages: Some(console::router), trace_url, ..GrpcSettings::default() };
-    let plane = Plane::served(&policy, &TransportSettings::default(), settings).await;
+    let plane = Plane::serve_with(&policy, &TransportSettings::default(), settings).await;
     let [traced, other, session] = pages(&plane).await;
     assert!(traced.contains(LINK), "{traced}");
     assert!(!other.contains("traces.example"), "{other}");
@@ -52,7 +52,7 @@ async fn trace_url_links_each_call_with_a_trace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_trace_url_a_trace_is_its_id() {
-    let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
+    let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
     let [traced, _, session] = pages(&plane).await;
     assert!(traced.contains(&format!("<code class=\"wrap\">{TRACE}</code>")), "{traced}");
     assert!(!traced.contains("/t/") && !session.contains(TRACE), "{session}");

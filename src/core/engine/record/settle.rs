@@ -72,7 +72,8 @@ pub(super) fn settle(
         let kind = failure.filter(|_| status == OutcomeStatus::Error)?;
         Some(ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
     };
-    let digest = marked.as_ref().map(|(digest, _)| *digest).or_else(error_digest).map(|it| it.with_key(&policy.hashing));
+    let digest =
+        marked.as_ref().map(|(digest, _)| *digest).or_else(error_digest).map(|it| it.with_key(&policy.hashing));
     let session = tree.sessions.get(&report.session).map(Box::as_ref);
     let is_new = || digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
     let news = status == OutcomeStatus::Success && (call.effect.kind == EffectKind::Write || is_new());
