@@ -53,7 +53,10 @@ async fn agents_are_served_while_everything_that_people_have_is_in_use() {
         assert_eq!(pair(&status), (Code::ResourceExhausted, "OVERLOADED".into()), "{status:?}");
         told.push(status.message().to_owned());
     }
-    assert!(told.iter().any(|told| told.contains("for people")), "who waits in vain is told for what: {told:?}");
+    assert!(
+        told.iter().any(|told| told.contains("reads of operators")),
+        "who waits in vain is told for what: {told:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -201,12 +201,8 @@ destinations:
     let open = all.next().await.json();
     assert_eq!((&open["type"], &open["data"]["tool"]), (&"circuit_breaker.opened".into(), &"ship".into()));
 
-    let halt = v1::HaltRequest {
-        scope: v1::HaltScope::Tool.into(),
-        name: "drop_table".into(),
-        reason: "incident".into(),
-        ..Default::default()
-    };
+    let halt =
+        v1::HaltRequest { scope: v1::HaltScope::Tool.into(), name: "drop_table".into(), reason: "incident".into() };
     SessionServiceClient::new(server.channel().await).halt(from("ann", halt)).await.expect("halted");
     let halted = all.next().await.json();
     assert_eq!((&halted["type"], &halted["data"]["target"]), (&"halt.started".into(), &"tool drop_table".into()));

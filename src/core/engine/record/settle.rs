@@ -88,10 +88,9 @@ pub(super) fn settle(
         let case = FailedCall { tree, session, call, permit, report, status, kind, effect_open, now };
         case.advise(policy, &shared.profiles, &health)
     });
-    let kept = marks.is_some() && is_built_on(policy, session, call);
     let (is_complete, total_matches) = completeness(spec, report);
     let settled = SettledEvent {
-        kept,
+        kept: marks.is_some() && is_built_on(policy, session, call),
         seq: tree.version + 1,
         at: now,
         session: report.session.clone(),
