@@ -230,6 +230,9 @@ pub struct ServeConfig {
     /// File of the webhook that notifies of new approval requests, in YAML: docs/console.md#the-webhook
     #[arg(long, value_name = "FILE", env = "CALLGATE_APPROVALS_WEBHOOK")]
     pub approvals_webhook: Option<PathBuf>,
+    /// Directory of backups (`callgate backup --in DIR`): the age of the newest becomes a metric
+    #[arg(long, value_name = "DIR", env = "CALLGATE_BACKUPS")]
+    pub backups: Option<PathBuf>,
     /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,

@@ -74,6 +74,7 @@ impl ServerHandle {
             let _ = stopped.await;
         };
         let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), settings, stopped));
+        gate.compute_lifetimes();
         let mut workers = workers::start(&gate);
         workers.extend(keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate.identities)))));
         workers.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate.policies)))));

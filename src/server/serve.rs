@@ -21,7 +21,7 @@ use callgate_net::{
     clock::Clock,
     listener::{
         Address, BoundListener, ConnectionLimits, Operations, SocketPermissions, Tls, TlsFiles, TransportSettings,
-        first_end,
+        first_lifetime,
     },
 };
 
@@ -66,7 +66,8 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
         tracing::warn!("the policy may not do what its owner meant: {warning}");
     }
     outln!("{}", greeting(&plane, &policy, &config));
-    let expiry = tokio::spawn(expiry::follow(expiry::shown(&config), telemetry.metrics()));
+    expiry::compute(&config, &telemetry.metrics());
+    let expiry = tokio::spawn(expiry::follow(expiry::shown(&config)));
     let served = plane.run_until(callgate_client::signal::stop()).await;
     expiry.abort();
     telemetry.shutdown().await;
@@ -135,7 +136,7 @@ fn limits(config: &ServeConfig) -> ConnectionLimits {
 fn current(config: &TlsConfig) -> anyhow::Result<()> {
     let Some(path) = &config.tls_cert else { return Ok(()) };
     // An unreadable file is reported with the other faults of TLS.
-    let end = std::fs::read(path).ok().and_then(|text| first_end(&text));
+    let end = std::fs::read(path).ok().and_then(|text| first_lifetime(&text)).map(|(_, end)| end);
     let now = Clock::System.now().as_millis() / 1_000;
     if end.is_some_and(|end| i64::try_from(end).is_ok_and(|end| end < now)) {
         bail!(
