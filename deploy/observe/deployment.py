@@ -283,6 +283,9 @@ class Watched:
         job = {"job_name": shipped["scrape_configs"][0]["job_name"]}
         job["static_configs"] = [{"targets": [f"127.0.0.1:{one.ops}" for one in replicas]}]
         database = {"callgate": "database"}
+        # The disks of the machine that drills are not the database's.
+        own = [{"source_labels": ["mountpoint"], "regex": f"{self.scene.folder}.*", "action": "keep"}]
+        node = {"job_name": "node", "metric_relabel_configs": own}
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(rule) for rule in self.rules],
@@ -290,7 +293,7 @@ class Watched:
             "scrape_configs": [
                 *([job] if replicas else []),
                 {"job_name": "postgres", "static_configs": [{"targets": [self.exporter], "labels": database}]},
-                {"job_name": "node", "static_configs": [{"targets": [self.node], "labels": database}]},
+                node | {"static_configs": [{"targets": [self.node], "labels": database}]},
             ],
         }
         (self.scene.folder / "prometheus.json").write_text(json.dumps(config))

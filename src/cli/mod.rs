@@ -192,7 +192,7 @@ fn run(command: Command) -> ExitCode {
     let outcome = match command {
         Command::Serve(config) => {
             let threads = config.threads.map_or_else(serve::threads, usize::from);
-            runtime_of(Some(threads)).and_then(|runtime| runtime.block_on(serve::run(config)))
+            return coded(runtime_of(Some(threads)).and_then(|runtime| runtime.block_on(serve::run(config))));
         }
         Command::Health(args) => runtime().and_then(|runtime| runtime.block_on(health::run(args))),
         Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(upkeep::run(args))),

@@ -15,6 +15,7 @@ mod doctor;
 mod hooks;
 mod http;
 mod identities;
+mod json_lines;
 mod keys;
 mod mcp;
 mod operators;
