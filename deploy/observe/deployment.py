@@ -1,5 +1,5 @@
-"""The deployment as it is shipped, as processes: three replicas with the settings of deploy/kubernetes, on a database with
-the settings and roles of deploy/compose, watched by Prometheus, Alertmanager and the exporters. Containers are not
+"""The deployment as it is shipped, as processes: three replicas with the settings of deploy/kubernetes, on a database
+with the settings and roles of deploy/compose, watched by Prometheus, Alertmanager and the exporters. Containers are not
 needed. Only addresses, paths and passwords differ, and what `Watched` and `Deployment` name."""
 
 import http.client
@@ -21,10 +21,20 @@ COMPOSE = stage.ROOT / "deploy/compose"
 RULES = stage.ROOT / "deploy/prometheus/rules"
 # `for` in the rules is divided by this, since no drill waits for twelve hours. Expressions are as they are shipped.
 FACTOR = 600
+PARTS = ("alertmanager", "postgres-exporter", "node-exporter")
 UNITS = {"s": 1, "m": 60, "h": 3600}
 PASSWORD = "drill"
 # What an exporter from 0.13 on exports by itself. Debian's is older.
-WAL = "pg_wal:\n  query: select sum(size) as size_bytes from pg_ls_waldir()\n  metrics:\n    - size_bytes: {usage: GAUGE, description: size}\n"
+WAL = """\
+pg_wal:
+  query: select sum(size) as size_bytes from pg_ls_waldir()
+  metrics:
+    - size_bytes: {usage: GAUGE, description: size}
+"""
+
+
+def database_url(port):
+    return f"postgres://callgate:{PASSWORD}@127.0.0.1:{port}/callgate?sslmode=disable"
 
 
 class Relay:
@@ -87,12 +97,12 @@ class Member(stage.Replica):
         shutil.copy(scene.folder / "server.pem", self.certificate)
         self.context = stage.ssl.create_default_context(cafile=self.certificate)
         self.wrapper = []
-        container = next(yaml.safe_load_all((KUBERNETES / "base/deployment.yaml").read_text()))["spec"]["template"]["spec"]
-        patch = yaml.safe_load((KUBERNETES / "example/policy.yaml").read_text())["spec"]["template"]["spec"]
-        shipped = [one for spec in (container, patch) for one in spec["containers"][0]["env"]]
+        texts = [(KUBERNETES / file).read_text() for file in ("base/deployment.yaml", "example/policy.yaml")]
+        specs = [next(yaml.safe_load_all(text))["spec"]["template"]["spec"] for text in texts]
+        shipped = [one for spec in specs for one in spec["containers"][0]["env"]]
         self.env = {one["name"]: one["value"] for one in shipped if "value" in one}
         self.env |= {
-            "CALLGATE_DATABASE_URL": f"postgres://callgate:{PASSWORD}@127.0.0.1:{database_port}/callgate?sslmode=disable",
+            "CALLGATE_DATABASE_URL": database_url(database_port),
             "CALLGATE_LISTEN": f"{self.address},unix:{scene.folder / name}.sock",
             "CALLGATE_OPS_LISTEN": f"127.0.0.1:{self.ops}",
             "CALLGATE_TLS_CERT": str(self.certificate),
@@ -184,8 +194,7 @@ class Deployment(stage.Scene):
         """As the compose file's service `admin-token` makes it."""
         service = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]["admin-token"]
         words = [str(self.folder / "admin") if word.startswith("/tokens/") else word for word in service["command"]]
-        url = f"postgres://callgate:{PASSWORD}@127.0.0.1:{self.postgres.port}/callgate?sslmode=disable"
-        env = {**self.env, "CALLGATE_ADMIN_DATABASE_URL": url}
+        env = {**self.env, "CALLGATE_ADMIN_DATABASE_URL": database_url(self.postgres.port)}
         subprocess.run([self.callgate, *words], env=env, check=True, capture_output=True)
         self.token = (self.folder / "admin").read_text().strip()
 
@@ -226,7 +235,8 @@ class Receiver:
         if series.get(key, ("resolved", 0))[0] != state:
             series[key] = (state, now)
             self.texts[name] = alert["annotations"]
-            print(f"drill: {now - self.began:6.1f} s  {name:32} {state:8} {alert['annotations']['summary']}", flush=True)
+            summary = alert["annotations"]["summary"]
+            print(f"drill: {now - self.began:6.1f} s  {name:32} {state:8} {summary}", flush=True)
 
     def is_firing(self, name):
         return any(state == "firing" for state, _ in self.told.get(name, {}).values())
@@ -241,7 +251,7 @@ class Watched:
 
     def __init__(self, scene):
         self.scene, self.receiver = scene, Receiver()
-        for program in ("prometheus", "prometheus-alertmanager", "prometheus-postgres-exporter", "prometheus-node-exporter"):
+        for program in ("prometheus", *(f"prometheus-{part}" for part in PARTS)):
             if not shutil.which(program):
                 stage.skip(f"{program} is missing (apt-get install {program})")
         self.rules = [self.scaled(file) for file in sorted(RULES.glob("*.yml"))]
@@ -255,7 +265,8 @@ class Watched:
         scene.start("node-exporter", ["prometheus-node-exporter", "--web.listen-address", self.node])
         self.configure(scene.replicas)
         command = ["prometheus", "--config.file", scene.folder / "prometheus.json"]
-        command += ["--web.listen-address", self.url.removeprefix("http://"), "--storage.tsdb.path", scene.folder / "tsdb"]
+        command += ["--web.listen-address", self.url.removeprefix("http://")]
+        command += ["--storage.tsdb.path", scene.folder / "tsdb"]
         self.process = scene.start("prometheus", command)
         stage.until("Prometheus is ready", lambda: stage.answers(f"{self.url}/-/ready"))
 
@@ -269,7 +280,7 @@ class Watched:
 
     def alertmanager(self):
         hook = [{"url": f"http://127.0.0.1:{self.receiver.server.server_port}/", "send_resolved": True}]
-        route = {"receiver": "drill", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s", "repeat_interval": "9h"}
+        route = {"receiver": "drill", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"}
         config = {"route": route, "receivers": [{"name": "drill", "webhook_configs": hook}]}
         (self.scene.folder / "alertmanager.json").write_text(json.dumps(config))
         command = ["prometheus-alertmanager", "--config.file", self.scene.folder / "alertmanager.json"]

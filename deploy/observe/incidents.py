@@ -112,9 +112,8 @@ def token_ends(scene):
     made = replica.must("TokenService/CreateToken", {"name": "ends", "roles": ["ROLE_AGENT"], "ttl": "432000s"})
     client = Client(replica, made["secret"])
     use = Meanwhile(lambda: (client.ask("ServerService/GetServerInfo", {}), time.sleep(1)))
-    scene.postgres.sql(
-        f"update callgate.token set created_at = created_at - interval '90 days' where token_id = '{made['token']['tokenId']}'"
-    )
+    dated = "update callgate.token set created_at = created_at - interval '90 days'"
+    scene.postgres.sql(f"{dated} where token_id = '{made['token']['tokenId']}'")
     yield
     use.end()
     replica.must("TokenService/RevokeToken", {"token_id": made["token"]["tokenId"]})
@@ -163,7 +162,8 @@ def certificate(scene, replica, before_days, after_hours):
     key, now = scene.folder / "server.key", time.time()
     made = ["openssl", "req", "-new", "-key", key, "-subj", "/CN=127.0.0.1", "-config", folder / "openssl.cnf"]
     subprocess.run([*map(str, made), "-out", folder / "csr"], check=True, capture_output=True)
-    when = [time.strftime("%y%m%d%H%M%SZ", time.gmtime(t)) for t in (now - before_days * 86400, now + after_hours * 3600)]
+    ends = (now - before_days * 86400, now + after_hours * 3600)
+    when = [time.strftime("%y%m%d%H%M%SZ", time.gmtime(end)) for end in ends]
     signed = ["openssl", "ca", "-batch", "-selfsign", "-config", folder / "openssl.cnf", "-keyfile", key]
     signed += ["-in", folder / "csr", "-out", folder / "pem", "-notext", "-startdate", when[0], "-enddate", when[1]]
     subprocess.run([*map(str, signed)], check=True, capture_output=True)
@@ -216,15 +216,15 @@ def policy_file_is_rejected(scene):
 
 @incident("CallgatePolicyBehind", group="policy")
 def policy_cannot_be_read(scene):
-    """a policy that no build can read is activated in the database; cure: the activation is removed"""
-    values = "select tenant_id, repeat('0', 64), 'policy_engine: {of_next_year: 1}', 'drill', '' from callgate.tenant where tenant_id = 1"
+    """a policy that no build can read is activated in the database; cure: `policy rollback`"""
+    values = "values (1, repeat('0', 64), 'policy_engine: {of_next_year: 1}', 'drill', '')"
     scene.postgres.sql(f"insert into callgate.policy (tenant_id, hash, text, applied_by, note) {values}")
     scene.postgres.sql(
         "insert into callgate.policy_activation (tenant_id, revision, hash, activated_by, note)"
         " select 1, max(revision) + 1, repeat('0', 64), 'drill', '' from callgate.policy_activation where tenant_id = 1"
     )
     yield
-    scene.postgres.sql("delete from callgate.policy_activation where hash = repeat('0', 64)")
+    scene.replicas[0].must("PolicyService/RollbackPolicy", {"note": "drill"})
 
 
 # ---- records
@@ -247,7 +247,8 @@ def audit_log_is_changed(scene):
     scene.postgres.sql(f"update callgate.audit set words[5] = 'nothing' {where}")
     scene.replicas[0].must("AuditService/VerifyAudit")
     yield
-    scene.postgres.sql(f"update callgate.audit a set words = k.words from public.kept k where a.tenant_id = k.tenant_id and a.number = k.number")
+    same = "a.tenant_id = k.tenant_id and a.number = k.number"
+    scene.postgres.sql(f"update callgate.audit a set words = k.words from public.kept k where {same}")
     scene.replicas[0].must("AuditService/VerifyAudit")
 
 
@@ -294,7 +295,8 @@ def transaction_stays_open(scene):
     psql = [f"{scene.postgres.bin}/psql", "-X", "-q", scene.postgres.url(), "-c", "begin; select pg_sleep(1800)"]
     subprocess.Popen(psql, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield
-    scene.postgres.sql("select pg_terminate_backend(pid) from pg_stat_activity where query like '%pg_sleep(1800)' and pid <> pg_backend_pid()")
+    where = "where query like '%pg_sleep(1800)' and pid <> pg_backend_pid()"
+    scene.postgres.sql(f"select pg_terminate_backend(pid) from pg_stat_activity {where}")
 
 
 @incident("CallgateDatabaseDisk", group="disk")

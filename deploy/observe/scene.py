@@ -273,6 +273,8 @@ class Scene:
             "/CN=127.0.0.1",
             "-addext",
             "subjectAltName=IP:127.0.0.1",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
             "-keyout",
             self.folder / "server.key",
             "-out",
