@@ -96,7 +96,6 @@ class Member(stage.Replica):
         self.certificate, self.keys = scene.folder / f"{name}.pem", scene.folder / f"{name}.keys.yaml"
         shutil.copy(scene.folder / "server.pem", self.certificate)
         self.context = stage.ssl.create_default_context(cafile=self.certificate)
-        self.wrapper = []
         texts = [(KUBERNETES / file).read_text() for file in ("base/deployment.yaml", "example/policy.yaml")]
         specs = [next(yaml.safe_load_all(text))["spec"]["template"]["spec"] for text in texts]
         shipped = [one for spec in specs for one in spec["containers"][0]["env"]]
@@ -114,7 +113,7 @@ class Member(stage.Replica):
         }
 
     def start(self):
-        command = [*self.wrapper, self.scene.callgate, "serve"]
+        command = [self.scene.callgate, "serve"]
         self.process = self.scene.start(self.name, command, {**self.scene.env, **self.env})
         stage.until(f"{self.name} answers", self.is_ready, 120)
 

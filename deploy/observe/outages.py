@@ -1,7 +1,9 @@
 """Incidents of replicas and of the database, which concern all calls: one after the other, after the rest was cured."""
 
 import asyncio
-import shutil
+import glob
+import json
+import threading
 import time
 
 import load
@@ -17,18 +19,46 @@ def replica_is_cut_off(scene):
     scene.relay.mend()
 
 
+CROWD, CROWD_MAX_S = 400, 600
+
+
+async def crowded(replica, is_over):
+    """Callers with a connection each, who call again as soon as they are answered."""
+
+    async def caller(number):
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", replica.port, ssl=replica.context)
+            while not is_over():
+                calls = [
+                    {"call_id": f"{n}", "tool": "get_order", "arguments_json": f'{{"order_id": "{number}-{n}"}}'}
+                    for n in range(10)
+                ]
+                caller = {"session_id": f"crowd-{time.monotonic_ns()}", "agent_id": "crowd"}
+                body = json.dumps({"caller": caller, "calls": calls})
+                writer.write(load.request(replica, "GateService/BatchEvaluate", body))
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split()[0]))
+            writer.close()
+        except (OSError, IndexError, ValueError, EOFError, TimeoutError, asyncio.IncompleteReadError):
+            await asyncio.sleep(1)
+
+    while not is_over():
+        await asyncio.gather(*[caller(number) for number in range(CROWD)])
+
+
 @incident("CallgateClockApart", group="alone")
 def clock_is_wrong(scene):
     """a replica is started an hour ahead (libfaketime); cure: it is started without"""
     replica = scene.replicas[1]
-    if not shutil.which("faketime"):
-        stage.skip("faketime is missing (apt-get install faketime)")
+    library = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+    if not library:
+        stage.skip("libfaketime is missing (apt-get install faketime)")
     replica.kill()
-    replica.wrapper = ["faketime", "-f", "+1h"]
+    replica.env |= {"LD_PRELOAD": library[0], "FAKETIME": "+1h"}
     replica.start()
     yield
     replica.kill()
-    replica.wrapper = []
+    del replica.env["LD_PRELOAD"], replica.env["FAKETIME"]
     replica.start()
 
 
@@ -48,14 +78,15 @@ def database_stops(scene):
 )
 def database_is_slow(scene):
     """commits wait for a lock while a crowd calls; cure: the lock is gone"""
-    replica, crowd = scene.replicas[0], iter(range(10_000))
-    hold = "begin; lock table callgate.call; select pg_sleep(3); commit"
-    both = Meanwhile(
-        lambda: scene.postgres.sql(hold),
-        lambda: asyncio.run(load.flood(replica, 500, tag=f"crowd-{next(crowd)}", spread=2)),
-    )
+    hold = "begin; lock table callgate.call; select pg_sleep(4); commit"
+    ends = time.monotonic() + CROWD_MAX_S
+    crowd = threading.Thread(target=lambda: asyncio.run(crowded(scene.replicas[0], lambda: time.monotonic() > ends)))
+    crowd.start()
+    both = Meanwhile(lambda: scene.postgres.sql(hold))
     yield
+    ends = 0
     both.end()
+    crowd.join()
     scene.cures.append(Meanwhile(*[steady(scene) for _ in range(4)]))
 
 

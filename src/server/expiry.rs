@@ -65,8 +65,9 @@ pub(super) fn compute(config: &ServeConfig, metrics: &Metrics) {
     });
     if let Some(shelf) = config.backups.clone() {
         metrics.compute(move || {
-            let age = backups::newest(&shelf).map(|made| Clock::System.now().since_ms(made) as f64 / 1_000.0);
-            vec![Reading::Backup(age.unwrap_or(f64::INFINITY))]
+            // The exporter drops infinite values: without a backup it is as old as the clock.
+            let made = backups::newest(&shelf).unwrap_or(Timestamp::from_millis(0));
+            vec![Reading::Backup(Clock::System.now().since_ms(made) as f64 / 1_000.0)]
         });
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     tenant_keys::KeyFile,
     webhook::Webhook,
 };
+use callgate_client::signal::stop_with;
 use callgate_core::{
     domain::budget::{BudgetScope, Budgets},
     policy::Policy,
@@ -83,13 +84,19 @@ async fn served(config: ServeConfig, telemetry: &Telemetry) -> anyhow::Result<()
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");
     }
-    match config.log.log_format {
-        LogFormat::Text => outln!("{}", greeting(&plane, &policy, &config)),
-        LogFormat::Json => tell_start(&plane, &policy),
-    }
+    let tell_stop: fn(&str) = match config.log.log_format {
+        LogFormat::Text => {
+            outln!("{}", greeting(&plane, &policy, &config));
+            |text| errln!("callgate: {text}")
+        }
+        LogFormat::Json => {
+            tell_start(&plane, &policy);
+            |text| tracing::info!("{text}")
+        }
+    };
     expiry::compute(&config, &telemetry.metrics());
     let expiry = tokio::spawn(expiry::follow(expiry::shown(&config)));
-    let served = plane.run_until(callgate_client::signal::stop()).await;
+    let served = plane.run_until(stop_with(tell_stop)).await;
     expiry.abort();
     served
 }

@@ -206,8 +206,3 @@ fn halts(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     };
     fleet.halts.iter().map(row).collect()
 }
-
-/// Age of the oldest open approval request.
-pub(super) fn oldest(fleet: &FleetSnapshot) -> Option<String> {
-    fleet.overview.oldest_approval_time.as_ref().map(|time| ago(fleet, Some(time)))
-}

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     fleet::FleetSnapshot,
-    lists::{self, ListKind, dollars, oldest, standing},
+    lists::{self, ListKind, dollars, standing},
     screen,
 };
 use callgate_client::remote::at;
@@ -114,18 +114,15 @@ fn health(fleet: &FleetSnapshot) -> String {
 
 fn deployment(fleet: &FleetSnapshot) -> String {
     let all = &fleet.overview;
-    let yellow = colored(AnsiColor::Yellow);
-    let approvals = match oldest(fleet) {
-        Some(age) => format!("{yellow}approvals {}, oldest {age}{yellow:#}", all.open_approvals),
-        None => "approvals 0".to_owned(),
-    };
+    let style = if all.open_approvals > 0 { colored(AnsiColor::Yellow) } else { Style::new() };
     format!(
-        "fleet     call trees {}, calls open {}, held {}, stopped {}, halts {}  {approvals}",
+        "fleet     trees {}, calls open {}, held {}, stopped {}, halts {}, {style}approvals {}{style:#}",
         all.active_trees,
         all.open_calls,
         all.held_sessions,
         all.stopped_sessions,
         fleet.halts.len(),
+        all.open_approvals,
     )
 }
 

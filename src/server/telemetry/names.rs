@@ -182,7 +182,7 @@ names! {
     /// Gauge, `{budget}`: budgets of tenants and agents of this UTC day, by [`TENANT`], [`BUDGET_SCOPE`] and
     /// [`BUDGET_LEVEL`], counted once a minute. Of the whole database.
     METRIC_BUDGETS_NEAR = "callgate.budgets.near",
-    /// Gauge, seconds: age of the newest complete backup in the directory of `--backups`; infinite without one.
+    /// Gauge, seconds: age of the newest complete backup in the directory of `--backups`; since 1970 without one.
     METRIC_BACKUP_AGE = "callgate.backup.age",
     /// Gauge, 0 or 1: 1 if the last verification found the tenant's audit log changed, by [`TENANT`]. Every replica
     /// verifies the audit logs at its start and every six hours, and when an operator does.
