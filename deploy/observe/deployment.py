@@ -19,8 +19,9 @@ import yaml
 KUBERNETES = stage.ROOT / "deploy/kubernetes"
 COMPOSE = stage.ROOT / "deploy/compose"
 RULES = stage.ROOT / "deploy/prometheus/rules"
-# `for` in the rules is divided by this, since no drill waits for twelve hours. Expressions are as they are shipped.
-FACTOR = 600
+# `for` in the rules is divided by this, since no drill waits for twelve hours, down to some scrapes. Expressions are as
+# they are shipped.
+FACTOR, FOR_MIN_MS = 600, 4000
 PARTS = ("alertmanager", "postgres-exporter", "node-exporter")
 UNITS = {"s": 1, "m": 60, "h": 3600}
 PASSWORD = "drill"
@@ -271,7 +272,7 @@ class Watched:
 
     def scaled(self, file):
         def short(found):
-            return f"for: {max(1, int(found[1]) * UNITS[found[2]] * 1000 // FACTOR)}ms"
+            return f"for: {max(FOR_MIN_MS, int(found[1]) * UNITS[found[2]] * 1000 // FACTOR)}ms"
 
         copy = self.scene.folder / file.name
         copy.write_text(re.sub(r"\bfor: (\d+)([smh])", short, file.read_text()))
@@ -288,7 +289,7 @@ class Watched:
         self.scene.start("alertmanager", command)
 
     def configure(self, replicas):
-        """As deploy/compose/prometheus.yml, by addresses in the place of names, and each second."""
+        """As deploy/compose/prometheus.yml, by addresses in the place of names, and each two seconds."""
         shipped = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())
         job = {"job_name": shipped["scrape_configs"][0]["job_name"]}
         job["static_configs"] = [{"targets": [f"127.0.0.1:{one.ops}" for one in replicas]}]
@@ -297,7 +298,7 @@ class Watched:
         own = [{"source_labels": ["mountpoint"], "regex": f"{self.scene.folder}.*", "action": "keep"}]
         node = {"job_name": "node", "metric_relabel_configs": own}
         config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": "2s", "evaluation_interval": "1s"},
             "rule_files": [str(rule) for rule in self.rules],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [self.manager]}]}]},
             "scrape_configs": [

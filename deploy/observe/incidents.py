@@ -51,7 +51,7 @@ def batches(client, name, tool, count, agent="drill", arguments=lambda n: {"orde
     """So many calls of a tool, each of other arguments, in sessions of fifty."""
     for first in range(0, count, BATCH):
         calls = [
-            {"call_id": f"c{n}", "tool": tool, "arguments_json": json.dumps(arguments(n))}
+            {"call_id": f"c{n}", "tool": tool.format(n), "arguments_json": json.dumps(arguments(n))}
             for n in range(first, min(first + BATCH, count))
         ]
         caller = {"session_id": f"{name}-{time.monotonic_ns()}", "agent_id": agent}
@@ -329,6 +329,14 @@ def reported(scene, tool, count, error=None):
             one.record(verdict["call_id"], result="done")
 
 
+@incident("CallgateLeasesExpiring", group="agents")
+def nobody_reports(scene):
+    """the leases of 15 calls expire; cure: agents report again"""
+    batches(Client(scene.replicas[0]), "hang", "hang", 15, arguments=lambda n: {"id": f"{n}-{time.monotonic_ns()}"})
+    yield
+    diluted(scene)
+
+
 @incident("CallgateToolFailing", group="agents")
 def tool_fails(scene):
     """30 failures of one tool; cure: 60 successes"""
@@ -340,7 +348,7 @@ def tool_fails(scene):
 @incident("CallgateRefusalSpike", group="agents")
 def calls_are_refused(scene):
     """agents call a tool that the policy does not know; cure: they stop, and others call"""
-    batches(Client(scene.replicas[0]), "unknown", "no_such_tool", 3000)
+    batches(Client(scene.replicas[0]), "unknown", "no_such_tool_{}", 3000)
     yield
     diluted(scene, 4500)
 
@@ -359,17 +367,8 @@ def calls_are_stopped(scene):
 
 @incident("CallgateLoopSpike", group="agents")
 def agents_loop(scene):
-    """agents repeat one call each; cure: they stop, and others call"""
+    """agents repeat one call each; cure: they stop (the window of loops is a quarter of an hour)"""
     client = Client(scene.replicas[0])
     for n in range(60):
         batches(client, f"loop-{n}", "get_order", BATCH, arguments=lambda _: {"order_id": "same"})
     yield
-    diluted(scene, 30000)
-
-
-@incident("CallgateLeasesExpiring", group="agents")
-def nobody_reports(scene):
-    """the leases of 300 calls expire; cure: agents report again"""
-    batches(Client(scene.replicas[0]), "hang", "hang", 300, arguments=lambda n: {"id": f"{n}-{time.monotonic_ns()}"})
-    yield
-    diluted(scene, 16000)
