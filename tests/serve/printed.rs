@@ -17,8 +17,9 @@ const APPROVAL: &str = "agentId approvalId argsDigest argumentsJson askedBy call
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
                        parentSessionId rootSessionId sessionId standing steps updateTime";
 const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callTreesActive callsOpen callsPerSecond commitMs \
-                   cooldowns enforced halts judging policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted \
-                   sessionsHasMore sessionsHeld sessionsStopped turnedAwayPerSecond version waiting";
+                   cooldowns enforced halts judging policyBehind policyRevision policyVersion ready refusals \
+                   server sessions sessionsHalted sessionsHasMore sessionsHeld sessionsStopped turnedAwayPerSecond \
+                   version waiting";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";
 const TENANT: &str =

@@ -26,8 +26,8 @@ impl Insight {
         self.server.metrics.halted(halts);
     }
 
-    /// Records the open approval requests and the stopped sessions of all tenants, and the tokens near their end. Counts
-    /// the budgets near their limit, once a minute.
+    /// Records the open approval requests and the stopped sessions of all tenants, and reads the tokens near
+    /// their end. Counts the budgets near their limit, once a minute.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read: the former values stand.
