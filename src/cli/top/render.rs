@@ -116,7 +116,7 @@ fn deployment(fleet: &FleetSnapshot) -> String {
     let all = &fleet.overview;
     let style = if all.open_approvals > 0 { colored(AnsiColor::Yellow) } else { Style::new() };
     format!(
-        "fleet     trees {}, calls open {}, held {}, stopped {}, halts {}, {style}approvals {}{style:#}",
+        "fleet     trees {}, open {}, held {}, stopped {}, halts {}, {style}approvals {}{style:#}",
         all.active_trees,
         all.open_calls,
         all.held_sessions,

@@ -115,7 +115,7 @@ fn top_shows_the_summary_and_every_list_that_is_not_empty() {
         "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a  22:13:20Z\n",
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
         "server    ready  judging 0  waiting 0  policy current\n",
-        "fleet     trees 1234, calls open 1001, held 7, stopped 3, halts 1, approvals 612\n",
+        "fleet     trees 1234, open 1001, held 7, stopped 3, halts 1, approvals 612\n",
         "  desk-1   1m      12     1     $1.23  held\n",
         "  desk-2   1m      40     0     $1.23  halted\n",
         "  4m   1h       pay   desk-1   any approver\n",
