@@ -87,7 +87,7 @@ def until(what, found, seconds=60):
 class Postgres:
     """A server of its own, which can be stopped and started again."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, options=("max_connections=200",)):
         places = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda place: float(place.split("/")[4]))
         config = shutil.which("pg_config")
         places += [subprocess.check_output([config, "--bindir"], text=True).strip()] if config else []
@@ -95,6 +95,7 @@ class Postgres:
         if not places:
             skip("PostgreSQL's programs are missing (deploy/install-postgres.sh)")
         self.bin, self.data, self.port = places[-1], folder / "pg", free_port()
+        self.options = "".join(f" -c {option}" for option in options)
         # As root it refuses to run.
         self.user = "postgres" if os.getuid() == 0 else None
         self.data.mkdir()
@@ -121,7 +122,7 @@ class Postgres:
         return done.stdout
 
     def start(self):
-        options = f"-p {self.port} -h 127.0.0.1 -k '' -c max_connections=200"
+        options = f"-p {self.port} -h 127.0.0.1 -k ''{self.options}"
         self.run("pg_ctl", "-D", self.data, "-o", options, "-l", self.data / "log", "-w", "start")
 
     def stop(self):
@@ -272,6 +273,8 @@ class Scene:
             "/CN=127.0.0.1",
             "-addext",
             "subjectAltName=IP:127.0.0.1",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
             "-keyout",
             self.folder / "server.key",
             "-out",

@@ -197,7 +197,7 @@ fn run(command: Command) -> ExitCode {
     let outcome = match command {
         Command::Serve(config) => {
             let threads = config.threads.map_or_else(serve::threads, usize::from);
-            block_on_threads(Some(threads), serve::run(config))
+            return to_exit_code(block_on_threads(Some(threads), serve::run(config)));
         }
         Command::Health(args) => block_on(health::run(args)),
         Command::Database(args) => block_on(upkeep::run(args)),

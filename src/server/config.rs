@@ -239,6 +239,9 @@ pub struct ServeConfig {
     /// https://traces.example/trace/{trace_id}
     #[arg(long, value_name = "TEMPLATE", env = "CALLGATE_TRACE_URL", value_parser = trace_url)]
     pub trace_url: Option<Arc<str>>,
+    /// Directory of backups (`callgate backup --in DIR`): the age of the newest becomes a metric
+    #[arg(long, value_name = "DIR", env = "CALLGATE_BACKUPS")]
+    pub backups: Option<PathBuf>,
     /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,

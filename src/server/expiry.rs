@@ -1,4 +1,5 @@
-//! Expiry of this server's own certificates: logged each day before the end, and a metric.
+//! Expiry of this server's own certificates, logged each day before the end; and the gauges of certificates and
+//! backups, which are computed at each collection.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,8 +10,17 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::Level;
 use url::Url;
 
-use crate::{config::ServeConfig, telemetry::Metrics};
-use callgate_net::{clock::Clock, listener::first_end};
+use crate::{
+    backups,
+    config::ServeConfig,
+    gate::lifetime,
+    telemetry::{
+        Metrics,
+        metrics::{Lifetime, Reading},
+    },
+};
+use callgate_core::domain::time::Timestamp;
+use callgate_net::{clock::Clock, listener::first_lifetime};
 
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 const DAY_S: i64 = 86_400;
@@ -41,25 +51,45 @@ fn own_certificate(url: &str) -> Option<PathBuf> {
     (!path.starts_with("-----BEGIN")).then(|| PathBuf::from(path.into_owned()))
 }
 
+/// Computes the gauges of this configuration at each collection.
+pub(super) fn compute(config: &ServeConfig, metrics: &Metrics) {
+    let shown: Vec<_> = list_certificates(config).into_iter().map(|one| (one.to, one.path)).collect();
+    metrics.compute(move || {
+        let at =
+            |seconds: u64| Timestamp::from_millis(i64::try_from(seconds).map_or(i64::MAX, |s| s.saturating_mul(1_000)));
+        let of = |(to, path): &(&'static str, PathBuf)| {
+            let (from, until) = first_lifetime(&std::fs::read(path).ok()?)?;
+            Some(lifetime(Lifetime::Certificate(to), (at(from), at(until)), Clock::System.now()))
+        };
+        shown.iter().filter_map(of).collect()
+    });
+    if let Some(shelf) = config.backups.clone() {
+        metrics.compute(move || {
+            // The exporter drops infinite values: without a backup it is as old as the clock.
+            let made = backups::newest(&shelf).unwrap_or(Timestamp::from_millis(0));
+            vec![Reading::Backup(Clock::System.now().since_ms(made) as f64 / 1_000.0)]
+        });
+    }
+}
+
 /// Looks at them every hour.
-pub(super) async fn follow(mut all: Vec<ServedCertificate>, metrics: Metrics) {
+pub(super) async fn follow(mut all: Vec<ServedCertificate>) {
     let mut tick = interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !all.is_empty() {
         tick.tick().await;
         for one in &mut all {
             // Unreadable files are reported by their user.
-            if let Some(end) = tokio::fs::read(&one.path).await.ok().and_then(|text| first_end(&text)) {
-                one.record_expiry(end, Clock::System.now().as_millis() / 1_000, &metrics);
+            if let Some((_, end)) = tokio::fs::read(&one.path).await.ok().and_then(|text| first_lifetime(&text)) {
+                one.record_expiry(end, Clock::System.now().as_millis() / 1_000);
             }
         }
     }
 }
 
 impl ServedCertificate {
-    fn record_expiry(&mut self, end: u64, now: i64, metrics: &Metrics) {
+    fn record_expiry(&mut self, end: u64, now: i64) {
         let left = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now);
-        metrics.certificate(self.to, left);
         let Some(level) = self.is_said(left, now) else { return };
         let (path, days, to) = (self.path.display(), left.div_euclid(DAY_S), self.to);
         match level {

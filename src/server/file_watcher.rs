@@ -66,6 +66,8 @@ pub(super) struct FollowedFile {
     seen: String,
     /// A problem was logged, and persists.
     troubled: bool,
+    /// A start with the file as it was read last would fail.
+    is_rejected: bool,
 }
 
 impl FollowedFile {
@@ -73,7 +75,7 @@ impl FollowedFile {
     pub(super) fn new(path: &Path, text: &str) -> anyhow::Result<Self> {
         let hangup = signal(SignalKind::hangup()).context("no handler for SIGHUP can be installed")?;
         let applied = policy::hash(text);
-        Ok(Self { path: path.to_owned(), hangup, seen: applied.clone(), applied, troubled: false })
+        Ok(Self { path: path.to_owned(), hangup, seen: applied.clone(), applied, troubled: false, is_rejected: false })
     }
 
     /// Applies the file whenever it changes, until it is dropped. An invalid one is logged once, with all its problems,
@@ -86,16 +88,21 @@ impl FollowedFile {
                 _ = tick.tick() => false,
                 _ = self.hangup.recv() => true,
             };
-            let Some(text) = self.read_change(told).await else { continue };
+            let changed = self.read_change(told).await;
+            policies.server.metrics().policy_file(self.is_rejected);
+            let Some(text) = changed else { continue };
             let hash = policy::hash(&text);
             if let Err(errors) = compile_policy(&text).await {
                 let error = list_errors(&self.path, &errors);
                 tracing::error!(%error, "the changed policy file cannot be used; the active policy stays as it was");
-                (self.seen, self.troubled) = (hash, false);
+                (self.seen, self.troubled, self.is_rejected) = (hash, false, true);
                 continue;
             }
             match apply(&policies, &self.path, &text).await {
-                Ok(()) => (self.applied, self.seen, self.troubled) = (hash.clone(), hash, false),
+                Ok(()) => {
+                    (self.applied, self.seen) = (hash.clone(), hash);
+                    (self.troubled, self.is_rejected) = (false, false);
+                }
                 // It is tried again at the next look.
                 Err(error) => self.trouble(told, "the changed policy file could not be applied yet", &error),
             }
@@ -107,7 +114,7 @@ impl FollowedFile {
         let text = self.read(told)?;
         let hash = policy::hash(&text);
         if hash == self.applied {
-            (self.seen, self.troubled) = (hash, false);
+            (self.seen, self.troubled, self.is_rejected) = (hash, false, false);
             if told {
                 tracing::info!("the policy file has not changed since it was applied; nothing was done");
             }
@@ -128,6 +135,7 @@ impl FollowedFile {
             Ok(text) => Some(text),
             Err(error) => {
                 self.trouble(told, "the policy file cannot be read; the active policy stays as it was", &error);
+                self.is_rejected = true;
                 None
             }
         }
@@ -164,5 +172,9 @@ mod tests {
         assert_eq!(follow.read_change(true).await.as_deref(), Some("told"));
         write("applied");
         assert_eq!(follow.read_change(true).await, None);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!((follow.read_change(false).await, follow.is_rejected), (None, true), "no start reads it");
+        write("applied");
+        assert_eq!((follow.read_change(false).await, follow.is_rejected), (None, false));
     }
 }

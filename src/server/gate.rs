@@ -45,6 +45,7 @@ mod stock;
 mod tenants;
 mod tokens;
 mod trees;
+mod upkeep;
 mod waiting;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -54,7 +55,7 @@ use parking_lot::Mutex;
 use self::{
     approvals::OpenApprovals, backtest::Trials, creations::Creations, credentials::Credentials,
     fair_semaphore::FairSemaphore, fleet::Fleets, health::ToolHealth, keys::KeyProblems, learned::LearnedProfiles,
-    privacy::ForgettingMarks, quality::Qualities, quotas::CallBuckets,
+    privacy::ForgettingMarks, quality::Qualities, quotas::CallBuckets, upkeep::TokenEnds,
 };
 use crate::telemetry::{Metrics, WaitTracker};
 use callgate_core::{
@@ -86,6 +87,7 @@ pub use reseal::ResealProgress;
 pub use server_state::ServerState;
 pub use tenants::TenantChange;
 pub use tokens::TokenError;
+pub use upkeep::lifetime;
 
 /// A new id: a prefix and a UUID that sorts by time.
 #[must_use]
@@ -206,6 +208,7 @@ pub struct Insight {
     policies: Arc<Policies>,
     fleets: Fleets,
     qualities: Qualities,
+    token_ends: TokenEnds,
 }
 
 /// The services of one server over its store.
@@ -272,6 +275,7 @@ impl Gate {
             policies: Arc::clone(&policies),
             fleets: Fleets::default(),
             qualities: Qualities::default(),
+            token_ends: TokenEnds::default(),
         };
         Self {
             store,

@@ -5,6 +5,7 @@
 extern crate callgate_client;
 
 pub mod auth;
+pub mod backups;
 pub mod config;
 pub mod console;
 pub mod database;

@@ -85,6 +85,7 @@ impl ServerHandle {
             let _ = stopped.await;
         };
         let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), setup.settings, stopped));
+        gate.compute_lifetimes();
         let mut workers = workers::start(&gate);
         workers.extend(setup.keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate.identities)))));
         workers.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate.policies)))));

@@ -1,6 +1,6 @@
 //! The command `callgate serve`.
 
-use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Write as _, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 
@@ -13,6 +13,7 @@ use crate::{
     telemetry::{self, Telemetry},
     tenant_keys::KeyFile,
 };
+use callgate_client::signal::stop_with;
 use callgate_core::{
     domain::budget::{BudgetScope, Budgets},
     policy::Policy,
@@ -21,7 +22,7 @@ use callgate_net::{
     clock::Clock,
     listener::{
         Address, BoundListener, ConnectionLimits, Operations, SocketPermissions, Tls, TlsFiles, TransportSettings,
-        first_end,
+        first_lifetime,
     },
 };
 
@@ -32,18 +33,36 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-/// Serves until a signal to stop: Ctrl-C, SIGTERM. A second signal ends at once.
-pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
-    let policy = load_policy(config.policy.as_deref())?;
-    current(&config.tls)?;
-    let telemetry = Telemetry::start(&telemetry::TelemetrySettings {
-        log_format: match config.log.log_format {
-            LogFormat::Text => telemetry::LineFormat::Text,
-            LogFormat::Json => telemetry::LineFormat::Json,
-        },
+/// Serves until a signal to stop: Ctrl-C, SIGTERM. A second signal ends at once. With JSON lines the error is one of
+/// them, and the exit code alone is returned.
+pub async fn run(config: ServeConfig) -> anyhow::Result<ExitCode> {
+    let is_json = config.log.log_format == LogFormat::Json;
+    let started = Telemetry::start(&telemetry::TelemetrySettings {
+        log_format: if is_json { telemetry::LineFormat::Json } else { telemetry::LineFormat::Text },
         log_filter: config.log.log.clone(),
         otlp_endpoint: config.log.otlp_endpoint.clone(),
-    })?;
+    });
+    let telemetry = match started {
+        Err(error) if is_json => {
+            errln!("{}", serde_json::json!({"level": "ERROR", "message": format!("the server cannot start: {error}")}));
+            return Ok(ExitCode::FAILURE);
+        }
+        started => started?,
+    };
+    if is_json {
+        std::panic::set_hook(Box::new(|panic| tracing::error!("a thread panicked: {panic}")));
+    }
+    let served = served(config, &telemetry).await;
+    if let (true, Err(error)) = (is_json, &served) {
+        tracing::error!("the server ends: {error:#}");
+    }
+    telemetry.shutdown().await;
+    if is_json && served.is_err() { Ok(ExitCode::FAILURE) } else { served.map(|()| ExitCode::SUCCESS) }
+}
+
+async fn served(config: ServeConfig, telemetry: &Telemetry) -> anyhow::Result<()> {
+    let policy = load_policy(config.policy.as_deref())?;
+    current(&config.tls)?;
     let auth = keys::load(config.auth.as_deref())?;
     let keys = match config.keys.as_deref() {
         Some(path) => Some(KeyFile::read(path).await?),
@@ -73,12 +92,28 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");
     }
-    outln!("{}", greeting(&plane, &policy, &config));
-    let expiry = tokio::spawn(expiry::follow(expiry::list_certificates(&config), telemetry.metrics()));
-    let served = plane.run_until(callgate_client::signal::stop()).await;
+    let tell_stop: fn(&str) = match config.log.log_format {
+        LogFormat::Text => {
+            outln!("{}", greeting(&plane, &policy, &config));
+            |text| errln!("callgate: {text}")
+        }
+        LogFormat::Json => {
+            tell_start(&plane, &policy);
+            |text| tracing::info!("{text}")
+        }
+    };
+    expiry::compute(&config, &telemetry.metrics());
+    let expiry = tokio::spawn(expiry::follow(expiry::list_certificates(&config)));
+    let served = plane.run_until(stop_with(tell_stop)).await;
     expiry.abort();
-    telemetry.shutdown().await;
     served
+}
+
+/// The greeting as a log line.
+fn tell_start(plane: &ServerHandle, policy: &Policy) {
+    let addresses: Vec<String> = plane.addresses.iter().map(Address::url).collect();
+    let (version, database) = (env!("CARGO_PKG_VERSION"), plane.database());
+    tracing::info!(version, database, policy = %policy.version, "callgate serves gRPC on {}", addresses.join(" and "));
 }
 
 /// Characters of a token for metrics: as many are no longer guessed.
@@ -143,7 +178,7 @@ fn limits(config: &ServeConfig) -> ConnectionLimits {
 fn current(config: &TlsConfig) -> anyhow::Result<()> {
     let Some(path) = &config.tls_cert else { return Ok(()) };
     // An unreadable file is reported with the other faults of TLS.
-    let end = std::fs::read(path).ok().and_then(|text| first_end(&text));
+    let end = std::fs::read(path).ok().and_then(|text| first_lifetime(&text)).map(|(_, end)| end);
     let now = Clock::System.now().as_millis() / 1_000;
     if end.is_some_and(|end| i64::try_from(end).is_ok_and(|end| end < now)) {
         bail!(

@@ -54,6 +54,7 @@ const WORKERS: &[Worker] = &[
                 gate.identities.read_tenants().await.map(drop)
             };
             let shared = shared.await;
+            gate.identities.tell_locked();
             gate.policies.watch_policies();
             gate.insight.tell_load();
             shared
@@ -87,6 +88,9 @@ const WORKERS: &[Worker] = &[
     }),
     worker("self_corrections", 60_000, "what refusals came to could not be read", |gate| {
         Box::pin(async move { gate.decisions.learn_self_corrections().await })
+    }),
+    worker("audit", 21_600_000, "audit logs could not be verified", |gate| {
+        Box::pin(async move { gate.privacy.verify_audits().await })
     }),
 ];
 const SHARING: &str = "what replicas share (how tools fare, what is halted or forgotten, tenants) could not be read";

@@ -16,6 +16,7 @@ mod email;
 mod hooks;
 mod http;
 mod identities;
+mod json_lines;
 mod keys;
 mod mcp;
 mod notifications;

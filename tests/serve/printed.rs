@@ -16,9 +16,10 @@ const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson c
                         state tier tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
                        parentSessionId rootSessionId sessionId status steps updateTime";
-const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs enforced halts judging \
-                   openCircuitBreakers policyBehind policyRevision policyVersion ready refusals server sessions \
-                   sessionsHalted sessionsHasMore sessionsHeld sessionsStopped shedPerSecond version queued";
+const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callTreesActive callsOpen callsPerSecond commitMs \
+                   enforced halts judging openCircuitBreakers policyBehind policyRevision policyVersion ready refusals \
+                   server sessions sessionsHalted sessionsHasMore sessionsHeld sessionsStopped shedPerSecond version \
+                   queued";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";
 const TENANT: &str =

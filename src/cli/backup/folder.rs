@@ -14,10 +14,10 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use callgate_net::clock::Clock;
+use callgate_server::backups::MANIFEST;
 
 pub(super) const DUMP: &str = "database.dump";
 pub(super) const ROLES: &str = "roles.sql";
-const MANIFEST: &str = "manifest.json";
 /// All files of a backup.
 const FILES: [&str; 3] = [MANIFEST, DUMP, ROLES];
 /// Infix of a temporary name, before random letters.

@@ -6,26 +6,20 @@ use anyhow::{Context as _, bail};
 
 use super::folder;
 use callgate_net::clock::Clock;
-
-/// Prefix of names.
-const PREFIX: &str = "callgate-";
-/// Time format of names, in UTC.
-const TIME: &str = "%Y%m%dT%H%M%SZ";
+use callgate_server::backups;
 
 /// The name of a new backup.
 pub(super) fn next(shelf: &Path) -> anyhow::Result<PathBuf> {
     if !shelf.is_dir() {
         bail!("{} is not a directory: create it, accessible only to the user that makes backups", shelf.display());
     }
-    let now = chrono::DateTime::from_timestamp(Clock::System.now().as_millis() / 1_000, 0);
-    let now = now.context("the clock's time is out of range")?;
-    Ok(shelf.join(format!("{PREFIX}{}", now.format(TIME))))
+    let name = backups::name(Clock::System.now()).context("the clock's time is out of range")?;
+    Ok(shelf.join(name))
 }
 
 /// True for such a name.
 pub(super) fn is_ours(name: &str) -> bool {
-    let time = name.strip_prefix(PREFIX).and_then(|time| chrono::NaiveDateTime::parse_from_str(time, TIME).ok());
-    time.is_some_and(|time| name == format!("{PREFIX}{}", time.format(TIME)))
+    backups::made_at(name).is_some()
 }
 
 /// Removes the oldest backups beyond `keep`, never `made`. Folders with other names or other contents stay. Returns the

@@ -6,7 +6,7 @@ use super::check::{Area, DoctorCheck};
 use callgate_core::policy;
 use callgate_net::{
     clock::Clock,
-    listener::{first_end, first_list_end},
+    listener::{first_lifetime, first_list_end},
 };
 use callgate_server::{config::ServeConfig, keys, serve, tenant_keys::KeyFile};
 use callgate_store::Inspection;
@@ -78,7 +78,7 @@ type ExpiryFinding = Option<(bool, DoctorCheck)>;
 
 fn end(name: &'static str, path: &PathBuf) -> ExpiryFinding {
     let (shown, text) = (path.display(), std::fs::read(path).ok()?);
-    let Some(end) = first_end(&text) else {
+    let Some((_, end)) = first_lifetime(&text) else {
         let cure = "use an X.509 version 3 certificate in PEM";
         let found = format!("{shown} has no readable certificate");
         return Some((false, DoctorCheck::wrong(AREA, name, found, cure)));

@@ -11,17 +11,15 @@ use callgate_client::remote::{AuthenticatedChannel, into_response};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 use callgate_proto::v1::{
-    Approval, ApprovalState, GetServerInfoRequest, GetSessionStateRequest, HaltState, ListApprovalsRequest,
-    ListHaltsRequest, ListPoliciesRequest, ListSessionsRequest, PolicyRevision, ServerInfo, SessionState,
-    SessionSummary, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+    Approval, ApprovalState, DecisionCount, Fleet, GetFleetRequest, GetServerInfoRequest, HaltState,
+    ListApprovalsRequest, ListHaltsRequest, ListPoliciesRequest, ListSessionsRequest, PolicyRevision, ServerInfo,
+    SessionSummary, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
     policy_service_client::PolicyServiceClient, server_service_client::ServerServiceClient,
     session_service_client::SessionServiceClient,
 };
 
 /// Maximum number of sessions, the most recently active.
 const SESSIONS: u32 = 200;
-/// Number of sessions whose state is read.
-pub(super) const STATES: usize = 20;
 const APPROVALS: u32 = 500;
 /// Timeout of a response.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -38,11 +36,12 @@ pub(super) struct FleetSnapshot {
     pub(super) is_ready: bool,
     /// Active policy revision.
     pub(super) revision: Option<PolicyRevision>,
+    /// Counts of the whole deployment, its tools in trouble, and its budgets near their limit.
+    pub(super) overview: Fleet,
+    /// Root sessions: the numbers of a child session are those of its call tree.
     pub(super) sessions: Vec<SessionSummary>,
     /// True if more sessions exist than listed.
     pub(super) has_more: bool,
-    /// States of the most recently active sessions.
-    pub(super) states: Vec<SessionState>,
     pub(super) halts: Vec<HaltState>,
     pub(super) approvals: Vec<Approval>,
     /// Metrics of the replica.
@@ -103,6 +102,9 @@ impl FleetClient {
         let request = ListSessionsRequest { page_size: SESSIONS, ..ListSessionsRequest::default() };
         let page = into_response(sessions.list_sessions(with_timeout(request)).await)?;
         (fleet.sessions, fleet.has_more) = (page.sessions, !page.next_page_token.is_empty());
+        fleet.sessions.retain(|session| session.parent_session_id.is_empty());
+        let overview = FleetServiceClient::new(self.wire.clone()).get_fleet(with_timeout(GetFleetRequest {})).await;
+        fleet.overview = into_response(overview)?.fleet.unwrap_or_default();
         fleet.halts = into_response(sessions.list_halts(with_timeout(ListHaltsRequest::default())).await)?.halts;
         let state = ApprovalState::Pending.into();
         let request = ListApprovalsRequest { state, page_size: APPROVALS, ..ListApprovalsRequest::default() };
@@ -110,21 +112,7 @@ impl FleetClient {
         let request = ListPoliciesRequest { page_size: 1, ..ListPoliciesRequest::default() };
         fleet.revision =
             into_response(policies.list_policies(with_timeout(request)).await)?.revisions.into_iter().next();
-        for session in fleet.sessions.iter().take(STATES) {
-            // It may have been deleted meanwhile.
-            if let Ok(state) = self.state_of(&session.session_id).await {
-                fleet.states.push(state);
-            }
-        }
         Ok(fleet)
-    }
-
-    async fn state_of(&self, session: &str) -> anyhow::Result<SessionState> {
-        let mut gate = GateServiceClient::new(self.wire.clone());
-        let request = GetSessionStateRequest { session_id: session.to_owned(), last_calls: 1, summary_tokens: 0 };
-        into_response(gate.get_session_state(with_timeout(request)).await)?
-            .state
-            .context("the server returned no state")
     }
 
     /// Status and text of an HTTP path.
@@ -166,10 +154,9 @@ impl FleetSnapshot {
         self.has_rates = true;
     }
 
-    /// Verdicts per second with this decision.
+    /// Judgements per second with this decision, of the whole deployment in the last minute.
     pub(super) fn rate(&self, decision: &str) -> f64 {
-        let of = self.rates.iter().filter(|(verdict, _)| verdict.decision == decision);
-        // The sum of nothing is -0.0, which is written so.
-        of.fold(0.0, |sum, (_, rate)| sum + rate)
+        let is_it = |one: &&DecisionCount| one.decision().as_str_name().strip_prefix("DECISION_") == Some(decision);
+        self.overview.last_minute.iter().filter(is_it).map(|one| one.count).sum::<u64>() as f64 / 60.0
     }
 }

@@ -1,20 +1,16 @@
 //! The lists of a fleet, as rows of text.
 
-use std::collections::BTreeMap;
-
 use super::{figures::VerdictLabels, fleet::FleetSnapshot};
 use callgate_client::remote::member_name;
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::{
     time::unix_ms,
-    v1::{CallState, SessionSummary},
+    v1::{SessionStatus, SessionSummary},
 };
 use callgate_server::telemetry::names;
 
 /// Label of tools that metrics do not name.
 const OTHER_TOOLS: &str = "(others)";
-/// Usage of a limit from which a budget is listed, as a share.
-const NEAR: f64 = 0.8;
 
 /// Kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +31,7 @@ impl ListKind {
         match self {
             Self::Sessions => "Sessions",
             Self::Approvals => "Approvals",
-            Self::Refusals => "Refusals",
+            Self::Refusals => "Refusals by this replica",
             Self::Cooldowns => "Open circuit breakers",
             Self::Budgets => "Budgets",
             Self::Halts => "Halts",
@@ -48,17 +44,10 @@ impl ListKind {
             Self::Sessions => &["session", "active", "calls", "open", "cost", "state"],
             Self::Approvals => &["age", "expires", "tool", "session", "for"],
             Self::Refusals => &["tool", "decision", "rule", "reason", "/s", "all"],
-            Self::Cooldowns => &["tool", "failure", "ends in", "session"],
-            Self::Budgets => &["session", "scope", "limit on", "used", "of", ""],
+            Self::Cooldowns => &["tool", "failure", "ends in"],
+            Self::Budgets => &["name", "scope", "limit on", "used", "of", ""],
             Self::Halts => &["what", "name", "since", "by", "reason"],
         }
-    }
-
-    /// Note below the rows.
-    pub(super) fn note(self, rows: &[Vec<String>]) -> Option<&'static str> {
-        let has_others = rows.iter().any(|row| row.first().is_some_and(|tool| tool == OTHER_TOOLS));
-        (self == Self::Refusals && has_others)
-            .then_some("(others): undeclared tools, and those beyond the first hundred, in one row")
     }
 
     pub(super) fn rows(self, fleet: &FleetSnapshot) -> Vec<Vec<String>> {
@@ -102,13 +91,13 @@ pub(super) fn dollars(micros: u64) -> String {
 }
 
 /// State of a session, unless simply active.
-pub(super) fn standing(fleet: &FleetSnapshot, session: &SessionSummary) -> &'static str {
-    let state = fleet.states.iter().find(|state| state.session_id == session.session_id);
-    match state {
+pub(super) fn standing(session: &SessionSummary) -> &'static str {
+    match session.status() {
         _ if session.halted => "halted",
-        Some(state) if state.is_stopped => "stopped",
-        Some(state) if state.calls.iter().any(|call| call.state() == CallState::Held) => "held",
-        _ => "",
+        SessionStatus::Halted => "halted",
+        SessionStatus::Held => "held",
+        SessionStatus::Stopped => "stopped",
+        SessionStatus::Calling | SessionStatus::Idle | SessionStatus::Unspecified => "",
     }
 }
 
@@ -121,7 +110,7 @@ fn sessions(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
             session.calls.to_string(),
             session.open_calls.to_string(),
             dollars(session.cost_micros),
-            standing(fleet, session).to_owned(),
+            standing(session).to_owned(),
         ]
     };
     fleet.sessions.iter().map(row).collect()
@@ -167,56 +156,44 @@ fn refusals(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     list_refusals(fleet).into_iter().map(row).collect()
 }
 
-/// A tool with an open circuit: failure, end, and an affected session.
-pub(super) type OpenCircuitRow<'a> = (&'a str, String, Option<&'a prost_types::Timestamp>, &'a str);
+/// A tool with an open circuit: failure and end.
+pub(super) type OpenCircuitRow<'a> = (&'a str, String, Option<&'a prost_types::Timestamp>);
 
-/// Tools with an open circuit, each once.
+/// Tools with an open circuit.
 pub(super) fn cooling(fleet: &FleetSnapshot) -> Vec<OpenCircuitRow<'_>> {
-    let mut all: BTreeMap<&str, OpenCircuitRow<'_>> = BTreeMap::new();
-    for state in &fleet.states {
-        for cooldown in &state.open_circuit_breakers {
-            let kind = member_name(cooldown.failure().as_str_name(), "FAILURE_KIND_");
-            let one = (cooldown.tool.as_str(), kind, cooldown.expire_time.as_ref(), state.session_id.as_str());
-            all.entry(&cooldown.tool).or_insert(one);
-        }
-    }
-    all.into_values().collect()
+    let open = fleet.overview.tools.iter().filter(|tool| tool.circuit_breaker_open_end_time.is_some());
+    let one = |tool: &'_ callgate_proto::v1::ToolTrouble| member_name(tool.circuit_breaker_failure().as_str_name(), "FAILURE_KIND_");
+    open.map(|tool| (tool.tool.as_str(), one(tool), tool.circuit_breaker_open_end_time.as_ref())).collect()
 }
 
 fn cooldowns(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
-    let row = |(tool, kind, until, session): OpenCircuitRow<'_>| {
-        vec![tool.to_owned(), kind, ahead(fleet, until), session.to_owned()]
-    };
+    let row = |(tool, kind, until): OpenCircuitRow<'_>| vec![tool.to_owned(), kind, ahead(fleet, until)];
     cooling(fleet).into_iter().map(row).collect()
 }
 
-/// A budget near its limit: session, scope, dimension, usage and limit.
+/// A budget near its limit: agent or root session, scope, dimension, usage and limit.
 pub(super) type NearLimitRow<'a> = (&'a str, String, String, u64, u64);
 
-/// Budgets by usage, the fullest first.
+/// Budgets by usage, the fullest first, in the server's order.
 pub(super) fn near(fleet: &FleetSnapshot) -> Vec<NearLimitRow<'_>> {
-    let mut all = Vec::new();
-    for state in &fleet.states {
-        for left in state.budgets.iter().filter(|left| left.limit > 0 && share(left.used, left.limit) >= NEAR) {
-            let scope = member_name(left.scope().as_str_name(), "BUDGET_SCOPE_");
-            let dimension = member_name(left.dimension().as_str_name(), "BUDGET_DIMENSION_");
-            all.push((state.session_id.as_str(), scope, dimension, left.used, left.limit));
-        }
-    }
-    all.sort_by(|a, b| share(b.3, b.4).total_cmp(&share(a.3, a.4)));
-    all
+    let named_of = |near: &'_ callgate_proto::v1::NearBudget| {
+        let scope = member_name(near.scope().as_str_name(), "BUDGET_SCOPE_");
+        (scope, member_name(near.dimension().as_str_name(), "BUDGET_DIMENSION_"))
+    };
+    let all = fleet.overview.budgets.iter().map(|near| (near, named_of(near)));
+    all.map(|(near, (scope, dimension))| (near.name.as_str(), scope, dimension, near.used, near.limit)).collect()
 }
 
 fn share(used: u64, limit: u64) -> f64 {
-    used as f64 / limit as f64
+    used as f64 / limit.max(1) as f64
 }
 
 fn budgets(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
-    let row = |(session, scope, dimension, used, limit): NearLimitRow<'_>| {
+    let row = |(name, scope, dimension, used, limit): NearLimitRow<'_>| {
         let amount = |n: u64| if dimension == "cost_micros" { dollars(n) } else { n.to_string() };
         let (used_up, of) = (amount(used), amount(limit));
         let percent = format!("{:.0}%", share(used, limit) * 100.0);
-        vec![session.to_owned(), scope, dimension, used_up, of, percent]
+        vec![name.to_owned(), scope, dimension, used_up, of, percent]
     };
     near(fleet).into_iter().map(row).collect()
 }
@@ -228,10 +205,4 @@ fn halts(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
         vec![what, name, ago(fleet, halt.create_time.as_ref()), halt.by.clone(), halt.reason.clone()]
     };
     fleet.halts.iter().map(row).collect()
-}
-
-/// Age of the oldest open approval request.
-pub(super) fn oldest(fleet: &FleetSnapshot) -> Option<String> {
-    let oldest = fleet.approvals.iter().map(|approval| unix_ms(approval.create_time.as_ref())).min()?;
-    Some(describe_duration(Timestamp::from_millis(oldest), fleet.at))
 }

@@ -5,6 +5,7 @@ mod figures;
 mod fleet;
 mod lists;
 mod render;
+mod screen;
 #[cfg(test)]
 mod tests;
 

@@ -7,33 +7,29 @@ use serde_json::{Map, Value, json};
 
 use super::{
     fleet::FleetSnapshot,
-    lists::{self, ListKind, dollars, oldest, standing},
+    lists::{self, ListKind, dollars, standing},
+    screen,
 };
 use callgate_client::remote::at;
-use callgate_proto::time::unix_ms;
 
-/// The summary, and each list that is not empty. Text from agents loses its control characters; colors are removed
-/// where standard output is no terminal.
+/// The summary, and each list that is not empty, on one screen. Text from agents loses its control characters; colors
+/// are removed where standard output is no terminal.
 pub(super) fn text(fleet: &FleetSnapshot) -> String {
     let mut text = summary(fleet);
-    for list in ListKind::ALL {
-        let rows = list.rows(fleet);
-        if rows.is_empty() {
-            continue;
-        }
-        let note = list.note(&rows);
-        let names = list.columns().iter().map(|name| (*name).to_owned()).collect();
-        let lines: Vec<Vec<String>> = std::iter::once(names).chain(rows).collect();
-        let widest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
-        let widths: Vec<usize> = (0..list.columns().len()).map(widest).collect();
-        let _ = writeln!(text, "\n{}", list.title());
-        for line in &lines {
-            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            let line = cells.collect::<Vec<_>>().join("  ").replace(char::is_control, " ");
-            let _ = writeln!(text, "  {}", line.trim_end());
-        }
-        if let Some(note) = note {
-            let _ = writeln!(text, "  {note}");
+    let lists = ListKind::ALL.map(|list| (list, list.rows(fleet)));
+    let lists: Vec<_> = lists.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
+    let counts: Vec<usize> = lists.iter().map(|(_, rows)| rows.len()).collect();
+    let shares = screen::shares(&counts, screen::LINES - text.lines().count());
+    for ((list, rows), shown) in lists.iter().zip(shares) {
+        let more = if *list == ListKind::Sessions && fleet.has_more { "+" } else { "" };
+        let of = if shown < rows.len() || !more.is_empty() {
+            format!(", {shown} of {}{more}", rows.len())
+        } else {
+            String::new()
+        };
+        let _ = writeln!(text, "{}{of}", list.title());
+        for line in screen::table(list.columns(), &rows[..shown]) {
+            let _ = writeln!(text, "{line}");
         }
     }
     text
@@ -57,11 +53,11 @@ fn moment(fleet: &FleetSnapshot) -> prost_types::Timestamp {
     callgate_proto::time::timestamp(fleet.at.as_millis())
 }
 
-/// Four lines: the server, verdicts a second, its health, sessions.
+/// Four lines: the server, verdicts a second, its health, the deployment.
 fn summary(fleet: &FleetSnapshot) -> String {
     let policy = match fleet.server.policy_version.as_str() {
         "default" => "built-in policy".to_owned(),
-        hash => format!("policy {hash}"),
+        hash => format!("policy {}", hash.get(..8).unwrap_or(hash)),
     };
     let revision = fleet.revision.as_ref().map(|one| format!(" rev {}", one.revision)).unwrap_or_default();
     let mode = if fleet.server.enforced { "" } else { "  shadow" };
@@ -70,19 +66,15 @@ fn summary(fleet: &FleetSnapshot) -> String {
     format!(
         "{bold}callgate {}{bold:#}  {}  {policy}{revision}{yellow}{mode}{yellow:#}  {}\n{}\n{}\n{}\n",
         fleet.server.version,
-        fleet.url,
+        screen::clipped(&fleet.url, 28),
         now.get(11..).unwrap_or_default(),
         calls(fleet),
         health(fleet),
-        sessions(fleet),
+        deployment(fleet),
     )
 }
 
 fn calls(fleet: &FleetSnapshot) -> String {
-    if !fleet.has_rates {
-        let why = if fleet.figures.is_some() { "…" } else { &fleet.without_figures };
-        return format!("calls/s   {why}");
-    }
     let decisions = [
         ("ALLOW", AnsiColor::Green),
         ("ASK", AnsiColor::Magenta),
@@ -102,7 +94,7 @@ fn calls(fleet: &FleetSnapshot) -> String {
 fn health(fleet: &FleetSnapshot) -> String {
     let (green, red) = (colored_style(AnsiColor::Green), colored_style(AnsiColor::Red));
     let ready = if fleet.is_ready { format!("{green}ready{green:#}") } else { format!("{red}not ready{red:#}") };
-    let Some(figures) = &fleet.figures else { return format!("server    {ready}") };
+    let Some(figures) = &fleet.figures else { return format!("server    {ready}  {}", fleet.without_figures) };
     let mut text = format!("server    {ready}  judging {:.0}  queued {:.0}", figures.at_work, figures.waiting);
     if let Some(ms) = fleet.commit_ms {
         let _ = write!(text, "  commit {ms:.1} ms");
@@ -120,21 +112,17 @@ fn health(fleet: &FleetSnapshot) -> String {
     text
 }
 
-fn sessions(fleet: &FleetSnapshot) -> String {
-    let open: u64 = fleet.sessions.iter().map(|session| u64::from(session.open_calls)).sum();
-    let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
-    let more = if fleet.has_more { "+" } else { "" };
-    let yellow = colored_style(AnsiColor::Yellow);
-    let approvals = match oldest(fleet) {
-        Some(age) => format!("{yellow}approvals {}, oldest {age}{yellow:#}", fleet.approvals.len()),
-        None => "approvals 0".to_owned(),
-    };
+fn deployment(fleet: &FleetSnapshot) -> String {
+    let all = &fleet.overview;
+    let style = if all.open_approvals > 0 { colored_style(AnsiColor::Yellow) } else { Style::new() };
     format!(
-        "sessions  {}{more}, calls open {open}, held {}, stopped {}, halted {}  {approvals}",
-        fleet.sessions.len(),
-        are("held"),
-        are("stopped"),
-        are("halted"),
+        "fleet     trees {}, open {}, held {}, stopped {}, halts {}, {style}approvals {}{style:#}",
+        all.active_trees,
+        all.open_calls,
+        all.held_sessions,
+        all.stopped_sessions,
+        fleet.halts.len(),
+        all.open_approvals,
     )
 }
 
@@ -144,22 +132,21 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
     let time = |time: Option<&prost_types::Timestamp>| time.map(|time| at(Some(time)).replacen(' ', "T", 1));
     let rates: Map<String, Value> =
         DECISIONS.into_iter().map(|decision| (decision.to_owned(), json!(fleet.rate(decision)))).collect();
-    let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
-    let oldest = fleet.approvals.iter().min_by_key(|approval| unix_ms(approval.create_time.as_ref()));
+    let halted = fleet.sessions.iter().filter(|session| standing(session) == "halted").count();
     let refused = lists::list_refusals(fleet).into_iter().map(|(verdict, rate, count)| {
         json!({"tool": verdict.tool, "decision": verdict.decision, "rule": verdict.rule, "reason": verdict.reason,
             "perSecond": fleet.has_rates.then_some(rate), "count": count})
     });
     let cooling = lists::cooling(fleet)
         .into_iter()
-        .map(|(tool, failure, until, _)| json!({"tool": tool, "failure": failure, "until": time(until)}));
-    let near = lists::near(fleet).into_iter().map(|(session, scope, dimension, used, limit)| {
-        json!({"sessionId": session, "scope": scope, "dimension": dimension, "used": used, "limit": limit})
+        .map(|(tool, failure, until)| json!({"tool": tool, "failure": failure, "until": time(until)}));
+    let near = lists::near(fleet).into_iter().map(|(name, scope, dimension, used, limit)| {
+        json!({"name": name, "scope": scope, "dimension": dimension, "used": used, "limit": limit})
     });
     let sessions = fleet.sessions.iter().map(|session| {
         json!({"sessionId": session.session_id, "updateTime": time(session.update_time.as_ref()),
             "calls": session.calls, "openCalls": session.open_calls, "cost": dollars(session.cost_micros),
-            "state": standing(fleet, session)})
+            "state": standing(session)})
     });
     let figures = fleet.figures.as_ref();
     json!({
@@ -170,20 +157,22 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
         "policyRevision": fleet.revision.as_ref().map(|one| one.revision),
         "enforced": fleet.server.enforced,
         "ready": fleet.is_ready,
-        "callsPerSecond": fleet.has_rates.then_some(rates),
+        "callsPerSecond": rates,
         "judging": figures.map(|figures| figures.at_work),
         "queued": figures.map(|figures| figures.waiting),
         "shedPerSecond": fleet.has_rates.then_some(fleet.turned_away),
         "commitMs": fleet.commit_ms,
         "policyBehind": figures.map(|figures| figures.policy_behind),
-        "sessionsHeld": are("held"),
-        "sessionsStopped": are("stopped"),
-        "sessionsHalted": are("halted"),
+        "callTreesActive": fleet.overview.active_trees,
+        "callsOpen": fleet.overview.open_calls,
+        "sessionsHeld": fleet.overview.held_sessions,
+        "sessionsStopped": fleet.overview.stopped_sessions,
+        "sessionsHalted": halted,
         "sessionsHasMore": fleet.has_more,
         "sessions": sessions.collect::<Vec<_>>(),
         "halts": fleet.halts.len(),
-        "approvalsOpen": fleet.approvals.len(),
-        "approvalsOldestTime": oldest.and_then(|approval| time(approval.create_time.as_ref())),
+        "approvalsOpen": fleet.overview.open_approvals,
+        "approvalsOldestTime": time(fleet.overview.oldest_approval_time.as_ref()),
         "refusals": refused.collect::<Vec<_>>(),
         "openCircuitBreakers": cooling.collect::<Vec<_>>(),
         "budgets": near.collect::<Vec<_>>(),

@@ -9,8 +9,8 @@ use super::{
 };
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::v1::{
-    Approval, BudgetDimension, BudgetScope, BudgetUsage, CallState, CallSummary, FailureKind, HaltScope, HaltState,
-    OpenCircuitBreaker, ServerInfo, SessionState, SessionSummary,
+    Approval, BudgetDimension, BudgetScope, NearBudget, Decision, DecisionCount, FailureKind, Fleet, HaltScope,
+    HaltState, ServerInfo, SessionStatus, SessionSummary, ToolTrouble,
 };
 
 const NOW_S: i64 = 1_700_000_000;
@@ -29,34 +29,40 @@ fn verdict(decision: &str, rule: &str, tool: &str) -> VerdictLabels {
 }
 
 fn fleet() -> FleetSnapshot {
-    let session = |id: &str, calls, open_calls, halted| SessionSummary {
+    let session = |id: &str, calls, open_calls, status: SessionStatus| SessionSummary {
         session_id: id.into(),
         update_time: ago(75),
         calls,
         open_calls,
-        halted,
+        status: status.into(),
         cost_micros: 1_230_000,
         ..SessionSummary::default()
     };
-    let held = CallSummary { state: CallState::Held.into(), tool: "pay".into(), ..CallSummary::default() };
-    let cooldown = OpenCircuitBreaker {
+    let trouble = ToolTrouble {
         tool: "get_weather".into(),
-        failure: FailureKind::RateLimited.into(),
-        expire_time: ago(-90),
+        circuit_breaker_failure: FailureKind::RateLimited.into(),
+        circuit_breaker_open_end_time: ago(-90),
+        ..ToolTrouble::default()
     };
-    let budget = |used| BudgetUsage {
-        extra: 0,
+    let budget = NearBudget {
         scope: BudgetScope::CallTree.into(),
+        name: "desk-1".into(),
         dimension: BudgetDimension::CostMicros.into(),
-        used,
+        used: 45_000_000,
         limit: 50_000_000,
     };
-    let state = SessionState {
-        session_id: "desk-1".into(),
-        calls: vec![held],
-        open_circuit_breakers: vec![cooldown],
-        budgets: vec![budget(45_000_000), budget(1)],
-        ..SessionState::default()
+    let count = |decision: Decision, count| DecisionCount { decision: decision.into(), count };
+    let overview = Fleet {
+        last_minute: vec![count(Decision::Allow, 720), count(Decision::Deny, 30)],
+        open_calls: 1_001,
+        active_trees: 1_234,
+        held_sessions: 7,
+        stopped_sessions: 3,
+        open_approvals: 612,
+        oldest_approval_time: ago(240),
+        tools: vec![trouble],
+        budgets: vec![budget],
+        ..Fleet::default()
     };
     let verdicts = BTreeMap::from([
         (verdict("ALLOW", "none", "pay"), 100.0),
@@ -74,8 +80,11 @@ fn fleet() -> FleetSnapshot {
             ..ServerInfo::default()
         },
         is_ready: true,
-        sessions: vec![session("desk-1", 12, 1, false), session("desk-2", 40, 0, true)],
-        states: vec![state],
+        sessions: vec![
+            session("desk-1", 12, 1, SessionStatus::Held),
+            session("desk-2", 40, 0, SessionStatus::Halted),
+        ],
+        overview,
         halts: vec![HaltState {
             scope: HaltScope::Tool.into(),
             name: "drop_table".into(),
@@ -106,16 +115,17 @@ fn render_fleet(fleet: &FleetSnapshot) -> String {
 fn top_shows_the_summary_and_every_list_that_is_not_empty() {
     let text = render_fleet(&fleet());
     for line in [
-        "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a8d0e1f23  22:13:20Z\n",
+        "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a  22:13:20Z\n",
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
         "server    ready  judging 0  queued 0  policy current\n",
-        "sessions  2, calls open 1, held 1, stopped 0, halted 1  approvals 1, oldest 4m\n",
+        "fleet     trees 1234, open 1001, held 7, stopped 3, halts 1, approvals 612\n",
         "  desk-1   1m      12     1     $1.23  held\n",
         "  desk-2   1m      40     0     $1.23  halted\n",
         "  4m   1h       pay   desk-1   any approver\n",
-        "  pay     DENY      same_call  duplicate_call_blocked  0.5  7\n",
-        "  get_weather  rate_limited  1m       desk-1\n",
-        "  desk-1   call_tree  cost_micros  $45.00  $50.00  90%\n",
+        "Refusals by this replica, 1 of 2\n",
+        "  pay   DENY      same_call  duplicate_call_blocked  0.5  7\n",
+        "  get_weather  rate_limited  1m\n",
+        "  desk-1  call_tree  cost_micros  $45.00  $50.00  90%\n",
         "  tool  drop_table  1h     eve  it [31m drops\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
@@ -134,11 +144,21 @@ fn top_shows_no_old_figure_while_the_server_is_away() {
 }
 
 #[test]
-fn top_explains_the_row_of_tools_without_a_metric_of_their_own() {
-    let mut fleet = fleet();
-    let figures = fleet.figures.as_mut().expect("some");
-    let others = figures.verdicts.keys().find(|verdict| verdict.decision == "DENY").cloned().expect("one");
-    figures.verdicts = BTreeMap::from([(VerdictLabels { tool: "_OTHER".into(), ..others }, 3.0)]);
-    let text = render_fleet(&fleet);
-    assert!(text.contains("(others): undeclared tools") && !text.contains("_OTHER"), "{text}");
+fn top_fits_a_screen_and_says_how_much_it_leaves_out() {
+    let one = fleet();
+    let many = |session: &SessionSummary| vec![SessionSummary { session_id: "s".repeat(300), ..session.clone() }; 150];
+    let full = FleetSnapshot {
+        url: "https://callgate.agents.svc.cluster.example:7600".into(),
+        sessions: many(&one.sessions[0]),
+        has_more: true,
+        approvals: vec![one.approvals[0].clone(); 500],
+        halts: vec![one.halts[0].clone(); 40],
+        ..fleet()
+    };
+    let text = render_fleet(&full);
+    let lists = text.lines();
+    assert!(lists.clone().count() <= 23 && lists.clone().all(|line| line.chars().count() <= 80), "{text}");
+    for title in ["Sessions, 2 of 150+", "Approvals, 1 of 500", "Halts, 1 of 40"] {
+        assert!(lists.clone().any(|line| line == title), "{title:?} is not in\n{text}");
+    }
 }

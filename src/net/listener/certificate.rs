@@ -18,22 +18,36 @@ pub(super) fn now() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_millis(millis))
 }
 
+/// The error of a verification at that time, in seconds since 1970. Validity is checked first, so that its bounds are
+/// in the error.
+fn error_at(certificate: &CertificateDer<'_>, seconds: u64) -> Option<Error> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    certificate.verify_for_usage(&[], &[], &[], time, KeyUsage::server_auth(), None, None).err()
+}
+
 /// The expiry of a certificate, in seconds since 1970; none if unreadable.
 #[must_use]
 pub fn ends_at(certificate: &CertificateDer<'_>) -> Option<u64> {
-    let certificate = EndEntityCert::try_from(certificate).ok()?;
-    // Validity is checked first, so that verification at the maximum time returns the certificate's end.
-    let late = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
-    match certificate.verify_for_usage(&[], &[], &[], late, KeyUsage::server_auth(), None, None) {
-        Err(Error::CertExpired { not_after, .. }) => Some(not_after.as_secs()),
+    match error_at(certificate, u64::MAX)? {
+        Error::CertExpired { not_after, .. } => Some(not_after.as_secs()),
         _ => None,
     }
 }
 
-/// The earliest expiry of the certificates in a PEM text; none without any.
+fn begins_at(certificate: &CertificateDer<'_>) -> Option<u64> {
+    match error_at(certificate, 0)? {
+        Error::CertNotValidYet { not_before, .. } => Some(not_before.as_secs()),
+        _ => None,
+    }
+}
+
+/// Beginning and expiry of the certificate in a PEM text that expires first, in seconds since 1970; none without any.
 #[must_use]
-pub fn first_end(pem: &[u8]) -> Option<u64> {
-    CertificateDer::pem_slice_iter(pem).map_while(Result::ok).filter_map(|one| ends_at(&one)).min()
+pub fn first_lifetime(pem: &[u8]) -> Option<(u64, u64)> {
+    let all = CertificateDer::pem_slice_iter(pem).map_while(Result::ok);
+    let lifetimes = all.filter_map(|one| Some((begins_at(&one).unwrap_or(0), ends_at(&one)?)));
+    lifetimes.min_by_key(|(_, end)| *end)
 }
 
 /// Client certificate of a connection.

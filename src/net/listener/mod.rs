@@ -15,7 +15,7 @@ mod tls;
 
 pub use accept::ListenerContext;
 pub use address::{Address, BoundListener, ListenError, Listener, Operations, TransportSettings};
-pub use certificate::{ends_at, first_end};
+pub use certificate::{ends_at, first_lifetime};
 pub use limits::ConnectionLimits;
 pub use peer::{Names, Peer};
 pub use revocation::first_list_end;

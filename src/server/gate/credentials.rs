@@ -134,6 +134,11 @@ impl Credentials {
         self.tokens.read().get(id).cloned()
     }
 
+    /// The tenant of a token that is cached here.
+    pub(super) fn tenant(&self, id: &str) -> Option<TenantId> {
+        self.get(id).map(|known| known.token.tenant)
+    }
+
     pub(super) fn forget(&self, id: &str) {
         self.tokens.write().remove(id);
     }

@@ -12,6 +12,7 @@ use super::{Identities, credentials::CredentialRejection};
 use crate::auth::jwt::{self, Issuer, Keys};
 use callgate_core::domain::{
     identity::{CredentialId, Identity},
+    ids::TenantId,
     token::Digest,
 };
 use callgate_net::clock::Tick;
@@ -48,6 +49,13 @@ impl Default for Jwts {
             wanted: Notify::new(),
             suspected: Mutex::default(),
         }
+    }
+}
+
+impl Jwts {
+    /// The tenant of a token of a moment ago.
+    pub(super) fn tenant(&self, digest: &Digest) -> Option<TenantId> {
+        self.known.lock().peek(digest).map(|(_, identity)| identity.tenant)
     }
 }
 

@@ -92,13 +92,19 @@ impl Insight {
         if self.server.minute_metrics.has_near_budgets(now) {
             return Ok(());
         }
-        let mut limits = Vec::new();
-        for tenant in self.server.tenants() {
+        let (mut limits, tenants) = (Vec::new(), self.server.tenants());
+        for tenant in &tenants {
             let policy = self.server.policy(tenant.id);
             let shared = fleet::shared_limits(policy.rules.get::<Budgets>(), &SHARED_BUDGETS);
             limits.extend(shared.into_iter().map(|limit| (tenant.id, limit)));
         }
-        let near = self.store.count_near_their_end(&limits, now.day()).await?;
+        let counts = self.store.count_near_their_end(&limits, now.day()).await?;
+        let tenants: Vec<TenantId> = tenants.iter().map(|tenant| tenant.id).collect();
+        self.server.metrics.budgets(&tenants, &counts);
+        let mut near = BTreeMap::new();
+        for ((tenant, _), (all, _)) in counts {
+            *near.entry(tenant).or_default() += all;
+        }
         self.server.minute_metrics.note(now, |minute| minute.near_budgets = Some(near));
         Ok(())
     }

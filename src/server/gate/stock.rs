@@ -26,8 +26,8 @@ impl Insight {
         self.server.metrics.record_halts(halts);
     }
 
-    /// Records the open approval requests and the stopped sessions of all tenants. Counts the budgets near their limit,
-    /// once a minute.
+    /// Records the open approval requests and the stopped sessions of all tenants, and reads the tokens near
+    /// their end. Counts the budgets near their limit, once a minute.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read: the former values stand.
@@ -37,6 +37,7 @@ impl Insight {
         let oldest = oldest.map_or(0, |asked| self.store.now().since_ms(asked));
         self.server.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
         self.server.metrics.record_stopped_sessions(self.store.stopped_sessions(&tenants).await?);
+        self.read_token_ends().await?;
         self.count_near_budgets().await
     }
 }

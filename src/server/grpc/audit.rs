@@ -80,7 +80,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         let tenant = identity::tenant(&request)?;
         let anchors = anchors(&request.into_inner().anchors)?;
         // It may take longer than an answer to an agent may; the store bounds it.
-        let checked = self.privacy.operators.check_audit(tenant, anchors).await.map_err(status::gate)?;
+        let checked = self.privacy.verify_audit(tenant, anchors).await.map_err(status::gate)?;
         Ok(Response::new(v1::VerifyAuditResponse {
             problems: checked.problems,
             anchor: checked.last.map(|last| last.to_string()).unwrap_or_default(),

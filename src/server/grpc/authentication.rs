@@ -74,6 +74,7 @@ impl Services {
                 },
                 (refused, _) => refused.unwrap_or(CredentialRejection::Unknown("no credential was shown")),
             };
+            identities.count_refusal(read_credential(request.headers(), peer), refused);
             if let CredentialRejection::Unknown(why) = refused {
                 identities.count_rejection(from);
                 status::log_rejection(why, from);
@@ -91,6 +92,7 @@ impl Services {
         allowed: &'static [Role],
     ) -> ServiceResponse {
         if !roles::may(&identity, allowed) {
+            self.0.metrics.credential_refused(Some(identity.tenant), "role");
             return Box::pin(ready(Ok(answer(status::role_missing(allowed), request.headers()))));
         }
         let lasts = roles::lasts(request.uri().path());

@@ -1,10 +1,12 @@
 //! Counters and histograms of the gate. Recording never waits: metrics are summed in memory and exported by a thread of
 //! their own.
 
+mod computed;
 mod instruments;
 mod plane;
 pub(super) mod process;
 mod retries;
+mod upkeep;
 
 use std::{borrow::Cow, time::Duration};
 
@@ -15,7 +17,11 @@ use opentelemetry::{
 
 use opentelemetry_sdk::metrics::{Instrument, Stream};
 
-use self::{instruments::InstrumentFactory, plane::ServerMetrics, retries::RetryMetrics};
+use self::{computed::Sources, instruments::InstrumentFactory, plane::ServerMetrics, retries::RetryMetrics, upkeep::UpkeepMetrics};
+pub use self::{
+    computed::{Lifetime, Reading},
+    upkeep::NearBudgets,
+};
 use super::{bounded_set::BoundedSet, names};
 use callgate_core::domain::{
     call::Proposal, event::SettledEvent, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
@@ -56,6 +62,8 @@ pub struct Metrics {
     deleted: Counter<u64>,
     worker_runs: Counter<u64>,
     notifications: Counter<u64>,
+    upkeep: UpkeepMetrics,
+    computed: Sources,
 }
 
 /// Time series of the verdicts, at most. The SDK's own limit is 2,000 an instrument, past which all others share one
@@ -77,16 +85,16 @@ impl Metrics {
         let batch_size = meter.u64_histogram(names::METRIC_COMMIT_BATCH_SIZE).with_unit("{append}");
         let batch_size = batch_size.with_description("Changes per commit.");
         let counter = |name, unit, of| make.counter(name, unit, of);
-        let double_effects = counter(names::METRIC_DOUBLE_EFFECTS, "{call}", "Calls of which two attempts succeeded.");
-        // Sent from the start: the rise of a series that begins with 1 is invisible.
-        double_effects.add(0, &[]);
-        Self {
+        let tenants = BoundedSet::new(TENANTS_MAX);
+        let metrics = Self {
             rpc_duration: make.seconds(names::METRIC_RPC_DURATION, "From a call of a method to the end of its answer."),
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
             findings: counter(names::METRIC_FINDINGS, "{finding}", "Findings of rules."),
             budget_used: make.shares(names::METRIC_BUDGET_USED, "Used share of a limit."),
             by_tenant: counter(names::METRIC_TENANT_EVALUATIONS, "{evaluation}", "Verdicts, by tenant."),
-            tenants: BoundedSet::new(TENANTS_MAX),
+            computed: Sources::observed(&make, &tenants),
+            upkeep: UpkeepMetrics::new(&make),
+            tenants,
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
             advice: counter(names::METRIC_ADVICE, "{advice}", "Advice after failures."),
             retries: RetryMetrics::new(&make),
@@ -105,12 +113,22 @@ impl Metrics {
             ),
             loops: counter(names::METRIC_LOOPS, "{loop}", "Findings of loop detectors."),
             leases_expired: counter(names::METRIC_LEASES_EXPIRED, "{call}", "Leases that expired without a report."),
-            double_effects,
+            double_effects: counter(names::METRIC_DOUBLE_EFFECTS, "{call}", "Calls of which two attempts succeeded."),
             redactions: counter(names::METRIC_REDACTIONS, "{value}", "Redacted secrets."),
             deleted: counter(names::METRIC_DELETED, "{row}", "Rows deleted after their retention period."),
             worker_runs: counter(names::METRIC_WORKER_RUNS, "{run}", "Runs of background workers."),
             notifications: counter(names::METRIC_NOTIFICATIONS, "{attempt}", "Attempts to send a notification."),
+        };
+        metrics.begin();
+        metrics
+    }
+
+    /// Exports the counters of alerts from the start: the rise of a series that begins with 1 is invisible.
+    fn begin(&self) {
+        for counter in [&self.double_effects, &self.leases_expired, self.plane.turned_away_count()] {
+            counter.add(0, &[]);
         }
+        self.commit_conflicts.add(0, &[KeyValue::new(names::CONFLICT_REASON, "version")]);
     }
 
     /// Metrics without a collector.

@@ -166,6 +166,30 @@ names! {
     METRIC_RUNTIME_TASKS = "callgate.runtime.tasks",
     /// Gauge, `{task}`: tasks that are ready and wait for a thread.
     METRIC_RUNTIME_QUEUE = "callgate.runtime.queue.depth",
+    /// Counter, `{request}`: calls refused for their credential, by [`TENANT`] (of the credential; [`NONE`] for an
+    /// unknown one) and [`REFUSAL`].
+    METRIC_CREDENTIALS_REFUSED = "callgate.credentials.refused",
+    /// Gauge, `{tenant}`: tenants that this replica does not serve, because it lacks their keys (`KEY_MISSING`).
+    METRIC_TENANTS_LOCKED = "callgate.tenants.locked",
+    /// Gauge, 0 or 1: 1 while the policy file is rejected. The former policy stays active, and a start would fail. Only
+    /// with `--policy`.
+    METRIC_POLICY_FILE_REJECTED = "callgate.policy.file.rejected",
+    /// Gauge, 0 to 1: elapsed share of the lifetime of a certificate that this replica presents, by [`CERTIFICATE`].
+    /// Above 1 after its expiry.
+    METRIC_CERTIFICATE_USED = "callgate.certificate.lifetime.used",
+    /// Gauge, seconds: remaining validity of the token that expires next, by [`TENANT`]: of the tokens that were used
+    /// within the hour and expire. Of the whole database.
+    METRIC_TOKEN_LEFT = "callgate.token.left",
+    /// Gauge, 0 to 1: elapsed share of the lifetime of the same token, by [`TENANT`].
+    METRIC_TOKEN_USED = "callgate.token.lifetime.used",
+    /// Gauge, `{budget}`: budgets of tenants and agents of this UTC day, by [`TENANT`], [`BUDGET_SCOPE`] and
+    /// [`BUDGET_LEVEL`], counted once a minute. Of the whole database.
+    METRIC_BUDGETS_NEAR = "callgate.budgets.near",
+    /// Gauge, seconds: age of the newest complete backup in the directory of `--backups`; since 1970 without one.
+    METRIC_BACKUP_AGE = "callgate.backup.age",
+    /// Gauge, 0 or 1: 1 if the last verification found the tenant's audit log changed, by [`TENANT`]. Every replica
+    /// verifies the audit logs at its start and every six hours, and when an operator does.
+    METRIC_AUDIT_BROKEN = "callgate.audit.broken",
 }
 
 names! {
@@ -240,6 +264,11 @@ names! {
     BUDGET_SCOPE = "callgate.budget.scope",
     /// Quantity of a limit, by its policy key: `max_steps`, `max_tokens`, `max_total_cost_usd`. Metrics.
     BUDGET = "callgate.budget",
+    /// Level of a budget: `near` (four fifths are used, or more), `used_up`. Metrics.
+    BUDGET_LEVEL = "callgate.budget.level",
+    /// Cause of a refused credential: `unknown` (it does not hold), `unchecked` (the database is unavailable),
+    /// `too_many` (too many failures from that address), `role` (it lacks the role). Metrics.
+    REFUSAL = "callgate.refusal",
     /// Scope of a halt: `session`, `agent`, `tool`, `tenant`. Metrics.
     HALT_KIND = "callgate.halt.kind",
     /// The version that had changed at a conflict. Metrics.
@@ -252,7 +281,7 @@ names! {
     /// `counters` and others. Metrics.
     DELETED = "callgate.deleted.kind",
     /// A background worker: `leases`, `partitions`, `sharing`, `credentials`, `learning`, `stock`, `tenants`, `clocks`,
-    /// `retention`, `self_corrections`. Metrics.
+    /// `retention`, `self_corrections`, `audit`. Metrics.
     WORKER = "callgate.worker",
     /// Kind of a notified destination: `webhook`, `slack`, `email`. Metrics.
     CHANNEL = "callgate.notification.channel",

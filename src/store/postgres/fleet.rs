@@ -109,21 +109,20 @@ impl Store {
         self.readers.read_of(&[tenant], read).await
     }
 
-    /// Number of budgets near their limit, by tenant; tenants without one are omitted.
+    /// Number of budgets near their limit, and of those used up, by tenant and scope; without one they are omitted.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn count_near_their_end(
-        &self,
-        limits: &[TenantLimit],
-        today: i32,
-    ) -> Result<BTreeMap<TenantId, u64>, StoreError> {
+    pub async fn count_near_their_end(&self, limits: &[TenantLimit], today: i32) -> Result<NearCounts, StoreError> {
         if limits.is_empty() {
-            return Ok(BTreeMap::new());
+            return Ok(NearCounts::new());
         }
         self.slow.read(async |conn| count_near(conn, limits, today).await).await
     }
 }
+
+/// Budgets near their limit, and those used up.
+type NearCounts = BTreeMap<(TenantId, BudgetScope), (u64, u64)>;
 
 /// Limit of a tenant's policy.
 type TenantLimit = (TenantId, (BudgetScope, Dimension, u64));
@@ -364,8 +363,13 @@ async fn near(
     rows.iter().map(one).collect()
 }
 
-async fn count_near(conn: &mut PgConnection, limits: &[TenantLimit], today: i32) -> LoadedRow<BTreeMap<TenantId, u64>> {
-    let counted = "select tenant_id, count(*) as budgets from near group by tenant_id";
+async fn count_near(conn: &mut PgConnection, limits: &[TenantLimit], today: i32) -> LoadedRow<NearCounts> {
+    let counted = "select tenant_id, scope, count(*) as budgets, count(*) filter (where used >= allowed) as used_up
+                   from near group by tenant_id, scope";
     let rows = near_rows(conn, limits, today, counted).await?;
-    rows.iter().map(|row| Ok((TenantId(row.try_get("tenant_id")?), count(row, "budgets")?))).collect()
+    let one = |row: &PgRow| {
+        let of = (TenantId(row.try_get("tenant_id")?), decode(row, "scope")?);
+        Ok((of, (count(row, "budgets")?, count(row, "used_up")?)))
+    };
+    rows.iter().map(one).collect()
 }

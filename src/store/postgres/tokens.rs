@@ -45,6 +45,24 @@ impl Store {
         self.readers.read(async |conn| select.fetch_all(conn).await?.iter().map(read).collect()).await
     }
 
+    /// Of each tenant, creation and expiry of the token that expires next, among those used within the hour.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn token_ends(&self) -> Result<Vec<(TenantId, (Timestamp, Timestamp))>, StoreError> {
+        let select = format!(
+            "select distinct on (tenant_id) {ROW} from token
+             where revoked_at is null and expires_at > now() and used_at > now() - interval '1 hour'
+             order by tenant_id, expires_at"
+        );
+        let select = sqlx::query(sqlx::AssertSqlSafe(select));
+        let ends = |row: &PgRow| {
+            let expires = decode::<Option<_>>(row, "expires_ms")?.ok_or_else(|| corrupt("a token without an end"))?;
+            Ok((TenantId(row.try_get("tenant_id")?), (at(row, "created_ms")?, expires)))
+        };
+        self.slow.read(async |conn| select.fetch_all(conn).await?.iter().map(ends).collect()).await
+    }
+
     /// Stores a new token. It may replace one, whose expiry is limited to that time.
     ///
     /// # Errors

@@ -34,7 +34,6 @@ pub(super) struct ServerMetrics {
     profiles_age: Gauge<f64>,
     clock_apart: Gauge<f64>,
     retention_delay: Gauge<f64>,
-    certificate_left: Gauge<i64>,
     approvals_open: Gauge<u64>,
     approvals_oldest: Gauge<f64>,
     approvals_sessions: Gauge<u64>,
@@ -45,7 +44,6 @@ pub(super) struct ServerMetrics {
 
 impl ServerMetrics {
     pub(super) fn new(make: &InstrumentFactory<'_>) -> Self {
-        let left = make.0.i64_gauge(names::METRIC_CERTIFICATE_LEFT).with_unit("s");
         Self {
             store_up: make.gauge(names::METRIC_STORE_UP, "", "1 while the database responds and stores."),
             queue_depth: make.gauge(names::METRIC_QUEUE_DEPTH, "{append}", "Changes that wait for a commit."),
@@ -74,7 +72,6 @@ impl ServerMetrics {
             profiles_age: make.age(names::METRIC_PROFILES_AGE, "Time since this replica last read the retry profiles."),
             clock_apart: make.age(names::METRIC_CLOCK_APART, "Difference of this replica's clock from the database's."),
             retention_delay: make.age(names::METRIC_RETENTION_DELAY, "Delay of deletions after the retention period."),
-            certificate_left: left.with_description("Remaining validity of a presented certificate.").build(),
             approvals_open: make.gauge(names::METRIC_APPROVALS_OPEN, "{approval}", "Open approval requests."),
             approvals_oldest: make.age(names::METRIC_APPROVALS_OLDEST, "Age of the oldest open approval request."),
             approvals_sessions: make.gauge(
@@ -94,6 +91,11 @@ impl ServerMetrics {
             ),
             halts: make.gauge(names::METRIC_HALTS, "{halt}", "Halts in force in the database."),
         }
+    }
+
+    /// Counter of shed Evaluates.
+    pub(super) fn turned_away_count(&self) -> &Counter<u64> {
+        &self.turned_away
     }
 
     /// The oldest change of a commit waited so long for it.
@@ -167,11 +169,6 @@ impl Metrics {
     pub fn clocks(&self, apart: Duration, delay: Duration) {
         self.plane.clock_apart.record(apart.as_secs_f64(), &[]);
         self.plane.retention_delay.record(delay.as_secs_f64(), &[]);
-    }
-
-    /// For so many seconds holds the certificate that is shown there.
-    pub fn certificate(&self, shown: &'static str, left: i64) {
-        self.plane.certificate_left.record(left, &[KeyValue::new(names::CERTIFICATE, shown)]);
     }
 
     /// Records the open approval requests of the whole database, their sessions, and the age of the oldest.

@@ -19,6 +19,7 @@ use crate::telemetry::testing;
 use callgate_core::domain::{
     budget::{BudgetScope, Dimension, RemainingBudget},
     finding::{Decision, Level},
+    ids::TenantId,
     outcome::OutcomeStatus,
 };
 
@@ -45,6 +46,12 @@ impl PushMetricExporter for Figures {
                 }
                 AggregatedMetrics::F64(MetricData::Histogram(all)) => {
                     all.data_points().map(|p| (labels(p.attributes()), p.sum())).collect()
+                }
+                AggregatedMetrics::U64(MetricData::Gauge(gauge)) => {
+                    gauge.data_points().map(|p| (labels(p.attributes()), p.value() as f64)).collect()
+                }
+                AggregatedMetrics::F64(MetricData::Gauge(gauge)) => {
+                    gauge.data_points().map(|p| (labels(p.attributes()), p.value())).collect()
                 }
                 other => panic!("{} is {other:?}", metric.name()),
             };
@@ -96,6 +103,12 @@ const EXPECTED: &[(&str, f64)] = &[
         1.0,
     ),
     ("callgate.double_effects [{call}]", 1.0),
+    ("callgate.credentials.refused [{request}] callgate.refusal=role callgate.tenant=1", 1.0),
+    ("callgate.credentials.refused [{request}] callgate.refusal=role callgate.tenant=none", 0.0),
+    ("callgate.credentials.refused [{request}] callgate.refusal=too_many callgate.tenant=none", 0.0),
+    ("callgate.credentials.refused [{request}] callgate.refusal=unchecked callgate.tenant=none", 0.0),
+    ("callgate.credentials.refused [{request}] callgate.refusal=unknown callgate.tenant=none", 1.0),
+    ("callgate.leases.expired [{call}]", 0.0),
     ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
     ("callgate.evaluate.duration [s]", 2.5),
     (
@@ -167,6 +180,8 @@ fn everything_is_counted_by_bounded_labels() {
     metrics.turned_away();
     metrics.record_deletions("trees", 2);
     metrics.record_coercion(&card.request.tool);
+    metrics.credential_refused(Some(card.request.tenant), "role");
+    metrics.credential_refused(None, "unknown");
     provider.force_flush().expect("flushed");
 
     let found = figures.0.lock().unwrap().clone();
@@ -174,6 +189,55 @@ fn everything_is_counted_by_bounded_labels() {
     for name in found.keys().map(|line| line.split(' ').next().unwrap()) {
         assert!(names::METRICS.contains(&name), "{name}");
     }
+}
+
+#[test]
+fn gauges_of_lifetimes_are_computed_at_each_collection() {
+    let (figures, seconds) = (Figures::default(), Arc::new(Mutex::new(90.0)));
+    let reader = PeriodicReader::builder(figures.clone()).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader).build();
+    let metrics = Metrics::new(&provider);
+    let left = Arc::clone(&seconds);
+    metrics.compute(move || {
+        let left = *left.lock().unwrap();
+        let used = 1.0 - left / 100.0;
+        vec![
+            Reading::Left(Lifetime::Certificate("server"), left, used),
+            Reading::Left(Lifetime::Token(TenantId(7)), left, used),
+            Reading::Backup(100.0 - left),
+        ]
+    });
+    for (now, used) in [(90.0, 0.1), (25.0, 0.75)] {
+        *seconds.lock().unwrap() = now;
+        provider.force_flush().expect("flushed");
+        let found = figures.0.lock().unwrap().clone();
+        let told = |name: &str| found.get(name).map(|value| (value * 100.0).round() / 100.0);
+        assert_eq!(told("callgate.certificate.remaining [s] callgate.certificate=server"), Some(now));
+        assert_eq!(told("callgate.certificate.lifetime.used [] callgate.certificate=server"), Some(used));
+        assert_eq!(told("callgate.token.left [s] callgate.tenant=7"), Some(now));
+        assert_eq!(told("callgate.token.lifetime.used [] callgate.tenant=7"), Some(used));
+        assert_eq!(told("callgate.backup.age [s]"), Some(100.0 - now));
+    }
+}
+
+#[test]
+fn budgets_are_counted_by_tenant_scope_and_level_and_a_tenant_without_one_counts_none() {
+    let figures = Figures::default();
+    let reader = PeriodicReader::builder(figures.clone()).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader).build();
+    let metrics = Metrics::new(&provider);
+    let near = NearBudgets::from([((TenantId(1), BudgetScope::Agent), (3, 1))]);
+    metrics.budgets(&[TenantId(1), TenantId(2)], &near);
+    metrics.budgets(&[TenantId(1), TenantId(2)], &NearBudgets::new());
+    metrics.budgets(&[TenantId(1), TenantId(2)], &near);
+    provider.force_flush().expect("flushed");
+    let found = figures.0.lock().unwrap().clone();
+    let told = |level, scope, tenant| {
+        let labels = format!("callgate.budget.level={level} callgate.budget.scope={scope} callgate.tenant={tenant}");
+        found.get(&format!("callgate.budgets.near [{{budget}}] {labels}")).copied()
+    };
+    assert_eq!((told("near", "agent", 1), told("used_up", "agent", 1)), (Some(3.0), Some(1.0)));
+    assert_eq!((told("near", "tenant", 1), told("used_up", "agent", 2)), (Some(0.0), Some(0.0)));
 }
 
 #[test]
