@@ -162,7 +162,9 @@ pub(super) type OpenCircuitRow<'a> = (&'a str, String, Option<&'a prost_types::T
 /// Tools with an open circuit.
 pub(super) fn cooling(fleet: &FleetSnapshot) -> Vec<OpenCircuitRow<'_>> {
     let open = fleet.overview.tools.iter().filter(|tool| tool.circuit_breaker_open_end_time.is_some());
-    let one = |tool: &'_ callgate_proto::v1::ToolTrouble| member_name(tool.circuit_breaker_failure().as_str_name(), "FAILURE_KIND_");
+    let one = |tool: &'_ callgate_proto::v1::ToolTrouble| {
+        member_name(tool.circuit_breaker_failure().as_str_name(), "FAILURE_KIND_")
+    };
     open.map(|tool| (tool.tool.as_str(), one(tool), tool.circuit_breaker_open_end_time.as_ref())).collect()
 }
 

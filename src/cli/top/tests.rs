@@ -9,8 +9,8 @@ use super::{
 };
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::v1::{
-    Approval, BudgetDimension, BudgetScope, NearBudget, Decision, DecisionCount, FailureKind, Fleet, HaltScope,
-    HaltState, ServerInfo, SessionStatus, SessionSummary, ToolTrouble,
+    Approval, BudgetDimension, BudgetScope, Decision, DecisionCount, FailureKind, Fleet, HaltScope, HaltState,
+    NearBudget, ServerInfo, SessionStatus, SessionSummary, ToolTrouble,
 };
 
 const NOW_S: i64 = 1_700_000_000;
@@ -80,10 +80,7 @@ fn fleet() -> FleetSnapshot {
             ..ServerInfo::default()
         },
         is_ready: true,
-        sessions: vec![
-            session("desk-1", 12, 1, SessionStatus::Held),
-            session("desk-2", 40, 0, SessionStatus::Halted),
-        ],
+        sessions: vec![session("desk-1", 12, 1, SessionStatus::Held), session("desk-2", 40, 0, SessionStatus::Halted)],
         overview,
         halts: vec![HaltState {
             scope: HaltScope::Tool.into(),

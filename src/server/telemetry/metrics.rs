@@ -17,7 +17,10 @@ use opentelemetry::{
 
 use opentelemetry_sdk::metrics::{Instrument, Stream};
 
-use self::{computed::Sources, instruments::InstrumentFactory, plane::ServerMetrics, retries::RetryMetrics, upkeep::UpkeepMetrics};
+use self::{
+    computed::Sources, instruments::InstrumentFactory, plane::ServerMetrics, retries::RetryMetrics,
+    upkeep::UpkeepMetrics,
+};
 pub use self::{
     computed::{Lifetime, Reading},
     upkeep::NearBudgets,
