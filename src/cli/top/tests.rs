@@ -28,16 +28,7 @@ fn verdict(decision: &str, rule: &str, tool: &str) -> VerdictLabels {
     }
 }
 
-fn fleet() -> FleetSnapshot {
-    let session = |id: &str, calls, open_calls, status: SessionStatus| SessionSummary {
-        session_id: id.into(),
-        update_time: ago(75),
-        calls,
-        open_calls,
-        status: status.into(),
-        cost_micros: 1_230_000,
-        ..SessionSummary::default()
-    };
+fn overview() -> Fleet {
     let trouble = ToolTrouble {
         tool: "get_weather".into(),
         circuit_breaker_failure: FailureKind::RateLimited.into(),
@@ -52,7 +43,7 @@ fn fleet() -> FleetSnapshot {
         limit: 50_000_000,
     };
     let count = |decision: Decision, count| DecisionCount { decision: decision.into(), count };
-    let overview = Fleet {
+    Fleet {
         last_minute: vec![count(Decision::Allow, 720), count(Decision::Deny, 30)],
         open_calls: 1_001,
         active_trees: 1_234,
@@ -63,6 +54,18 @@ fn fleet() -> FleetSnapshot {
         tools: vec![trouble],
         budgets: vec![budget],
         ..Fleet::default()
+    }
+}
+
+fn fleet() -> FleetSnapshot {
+    let session = |id: &str, calls, open_calls, status: SessionStatus| SessionSummary {
+        session_id: id.into(),
+        update_time: ago(75),
+        calls,
+        open_calls,
+        status: status.into(),
+        cost_micros: 1_230_000,
+        ..SessionSummary::default()
     };
     let verdicts = BTreeMap::from([
         (verdict("ALLOW", "none", "pay"), 100.0),
@@ -81,7 +84,7 @@ fn fleet() -> FleetSnapshot {
         },
         is_ready: true,
         sessions: vec![session("desk-1", 12, 1, SessionStatus::Held), session("desk-2", 40, 0, SessionStatus::Halted)],
-        overview,
+        overview: overview(),
         halts: vec![HaltState {
             scope: HaltScope::Tool.into(),
             name: "drop_table".into(),
