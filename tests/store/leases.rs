@@ -1,9 +1,6 @@
 //! Leases: a call without a report becomes unknown, and is settled by a later one.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, atomic};
 
 use callgate_core::{
     domain::{
@@ -32,7 +29,6 @@ fn lease_policy(lease_ms: u64) -> Policy {
     policy
 }
 
-/// Settles expired leases; returns their number.
 async fn sweep(gate: &Arc<Gate>) -> usize {
     Box::pin(gate.decisions.expire_leases(gate.store.now())).await.expect("readable")
 }
@@ -247,12 +243,12 @@ async fn a_burst_is_settled_within_a_minute_beside_a_stream_of_calls_that_are_re
     const CALLS: usize = 3_200;
     let postgres = Postgres::start().await;
     let [busy, sweeping] = two_gates(&postgres, &lease_policy(3_000)).await;
-    let is_over = Arc::new(AtomicBool::default());
+    let is_over = Arc::new(atomic::AtomicBool::default());
     let stream = tokio::spawn({
         let (busy, is_over) = (Arc::clone(&busy), Arc::clone(&is_over));
         async move {
             let mut n = 0;
-            while !is_over.load(Ordering::Relaxed) {
+            while !is_over.load(atomic::Ordering::Relaxed) {
                 n += 1;
                 run_call(&busy, ask(&format!("stream-{}", n % 8), &format!("c{n}"), "look", &session_name(n)), "row")
                     .await;
@@ -266,7 +262,7 @@ async fn a_burst_is_settled_within_a_minute_beside_a_stream_of_calls_that_are_re
         postgres.number("select count(*) from outcome where by_lease").await == CALLS as i64
     })
     .await;
-    is_over.store(true, Ordering::Relaxed);
+    is_over.store(true, atomic::Ordering::Relaxed);
     assert!(stream.await.expect("no panic") > 0);
     let late = "select count(*) from call c join outcome o using (shard, tenant_id, epoch, session_id)
         where o.permit_seq = c.seq and o.by_lease and o.at > c.lease_until + interval '1 minute'";

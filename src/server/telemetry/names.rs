@@ -372,25 +372,18 @@ names! {
 
 /// Histogram, seconds: from a call of a method to the end of its answer, by [`RPC_METHOD`] and [`RPC_STATUS`].
 pub const METRIC_RPC_DURATION: &str = "rpc.server.call.duration";
-
 /// Gauge, `{connection}`: connections of this replica to the database, by [`CONNECTION_POOL`] and [`CONNECTION_STATE`].
 pub const METRIC_CONNECTIONS: &str = "db.client.connection.count";
-
 /// Gauge, `{connection}`: maximum number of connections, by [`CONNECTION_POOL`].
 pub const METRIC_CONNECTIONS_MAX: &str = "db.client.connection.max";
-
 /// Counter, seconds: processor time of this process, by [`CPU_MODE`]. Linux only, like all metrics of the process.
 pub const METRIC_CPU_TIME: &str = "process.cpu.time";
-
 /// UpDownCounter, bytes: resident memory of this process.
 pub const METRIC_MEMORY: &str = "process.memory.usage";
-
 /// UpDownCounter, `{file_descriptor}`: open files and connections of this process.
 pub const METRIC_FILES: &str = "process.unix.file_descriptor.count";
-
 /// Gauge, seconds: time since the start of this process.
 pub const METRIC_UPTIME: &str = "process.uptime";
-
 /// The value of [`RPC_STATUS`] for a success.
 pub const RPC_OK: &str = "OK";
 

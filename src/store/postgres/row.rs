@@ -232,7 +232,8 @@ rows! {
         marks: Option<String> = event.marks.as_deref().map(marks::json) => JSON.as_encryptable(),
         news of event.news: bool => BOOL,
         gist: Option<&'a str> = event.gist.as_ref().map(|gist| gist.says.as_str()) => TEXT.as_encryptable(),
-        made: Option<&'a str> = event.gist.as_ref().and_then(|gist| gist.made.as_deref()) => TEXT.rare().as_encryptable(),
+        made: Option<&'a str> =
+            event.gist.as_ref().and_then(|gist| gist.made.as_deref()) => TEXT.rare().as_encryptable(),
         error_line of event.error_line: Option<Arc<str>> => TEXT.rare().as_encryptable(),
         whole_bytes: Option<i64> = event.whole.map(|whole| big(whole.bytes)) => INT8.rare(),
         whole_sha256: Option<&'a [u8]> = event.whole.as_ref().map(|whole| &whole.sha256[..]) => BYTEA.rare(),
