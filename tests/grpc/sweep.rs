@@ -266,7 +266,11 @@ async fn grants(sweep: &mut Sweep) {
     sweep! { sweep, client;
         "GrantService/CreateGrant" create_grant whole grant;
         "GrantService/RevokeGrant" revoke_grant whole
-            v1::RevokeGrantRequest { session_id: snake_case("s"), grant_id: sweep.ids.grant.clone(), ..Default::default() };
+            v1::RevokeGrantRequest {
+                session_id: snake_case("s"),
+                grant_id: sweep.ids.grant.clone(),
+                ..Default::default()
+            };
         "GrantService/ListGrants" list_grants whole
             v1::ListGrantsRequest { session_id: snake_case("s"), ..Default::default() };
     }
@@ -367,7 +371,11 @@ async fn tokens(sweep: &mut Sweep) {
         "TokenService/RotateToken" rotate_token whole
             v1::RotateTokenRequest { token_id: sweep.ids.token.clone(), ..Default::default() };
         "TokenService/CreateToken" create_token whole
-            v1::CreateTokenRequest { name: snake_case("own"), roles: vec![v1::Role::Agent.into()], ..Default::default() };
+            v1::CreateTokenRequest {
+                name: snake_case("own"),
+                roles: vec![v1::Role::Agent.into()],
+                ..Default::default()
+            };
     }
 }
 

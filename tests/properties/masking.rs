@@ -111,7 +111,8 @@ proptest! {
     fn identities_of_occurrences_are_always_masked(pieces in pieces(), n in 1..9_999_u64, m in 1..9_999_u64) {
         for write in [text, object] {
             let [a, b] = [n, m].map(|n| read(&write(&pieces, n)).marks);
-            prop_assert_ne!(compare_markers(&a, &b), ResultDifference::News, "{} / {}", write(&pieces, n), write(&pieces, m));
+            let texts = (write(&pieces, n), write(&pieces, m));
+            prop_assert_ne!(compare_markers(&a, &b), ResultDifference::News, "{:?}", texts);
         }
         let is_named = n != m && pieces.iter().any(|piece| matches!(piece, Piece::Occurs(way) if way % 9 < 3));
         let [a, b] = [n, m].map(|n| read(&text(&pieces, n)).marks);

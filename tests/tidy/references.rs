@@ -18,7 +18,7 @@ const TEXTS: [&str; 9] = [".rs", ".md", ".proto", ".sql", ".toml", ".yaml", ".sh
 /// Folders that are no part of the sources.
 const FOREIGN: [&str; 3] = ["target", ".git", "node_modules"];
 
-static PAGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"([A-Za-z0-9_./-]+\.md)(?:#([A-Za-z0-9_-]+))?"));
+static PAGE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"([A-Za-z0-9_./-]+\.md)(?:(?:" \}\})?#([A-Za-z0-9_-]+))?"#));
 static LINK: LazyLock<Regex> = LazyLock::new(|| pattern(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)"));
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r"`([A-Za-z0-9_.-]+/[A-Za-z0-9_./*-]*)(?:::([a-z0-9_]+))?`"));
 

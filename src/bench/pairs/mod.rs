@@ -82,7 +82,7 @@ pub(crate) struct BenchArgs {
     /// Set of cases to measure, instead of one
     #[arg(long, value_enum, conflicts_with_all = ["load", "rate", "duration", "stored", "grown", "against"])]
     preset: Option<Preset>,
-    /// Transports of calls to callgate, compared with the first one. Yardsticks always have one gRPC call each, over TCP
+    /// Transports of calls to callgate, compared with the first one. Yardsticks have one gRPC call each, over TCP
     #[arg(long, value_enum, value_delimiter = ',', default_value = "unary")]
     transport: Vec<Transport>,
     /// Connections, and concurrent agents on each; a list measures several: 1x1,8x8,8x64

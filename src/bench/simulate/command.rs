@@ -29,7 +29,7 @@ pub(crate) struct SimulateArgs {
     /// Tools of the fleet
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(TOOLS_MIN as i64..=500))]
     tools: u16,
-    /// Percentage of tools with effects that are not declared: the model calls them again after a timeout or an internal
+    /// Percentage of tools with undeclared effects: the model calls them again after a timeout or an internal
     /// error
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=100))]
     undeclared: u8,

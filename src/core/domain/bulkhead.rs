@@ -69,7 +69,7 @@ pub enum BulkheadTurn {
 pub struct FullBulkhead {
     /// Name of the limit in the policy.
     pub name: Arc<str>,
-    /// The tool, resource or tools that it counts, for texts.
+    /// Its scope, for texts: `of search`, `on order/42`, `under heavy`.
     pub scope: String,
     /// Maximum number of calls in flight.
     pub max: u32,

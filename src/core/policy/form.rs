@@ -89,7 +89,8 @@ impl PolicyForm {
         Self { validator: jsonschema::validator_for(&schema).ok(), schema }
     }
 
-    /// Parses a file; a stored one may have renamed keys. Each rule takes its keys before [`read_remaining_keys`] is read.
+    /// Parses a file; a stored one may have renamed keys. Each rule takes its keys before
+    /// [`read_remaining_keys`] is read.
     ///
     /// # Errors
     /// Invalid YAML, or all deviations from the form.

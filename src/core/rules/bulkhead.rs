@@ -6,8 +6,8 @@
 //!
 //! Why: a slow service that everybody calls at once becomes slower for everybody, and a pool of connections has a size.
 //!
-//! Known problems: a waiting call that does not return within 5 s after its wait loses its place. A call that still runs
-//! when its lease has expired is not counted. After a lower limit, the calls in flight end first.
+//! Known problems: a waiting call that does not return within 5 s after its wait loses its place. A call that still
+//! runs when its lease has expired is not counted. After a lower limit, the calls in flight end first.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const LIMITS_MAX: usize = 32;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "BulkheadScope")]
-pub enum Per {
+pub enum BulkheadScope {
     /// Each tool by itself.
     #[default]
     Tool,
@@ -57,7 +57,7 @@ struct LimitKeys {
     max_in_flight: u32,
     /// Scope in which calls are counted.
     #[serde(default)]
-    per: Per,
+    per: BulkheadScope,
 }
 
 /// Limits of calls in flight.
@@ -75,7 +75,7 @@ struct Limit {
     name: Arc<str>,
     tools: Pattern,
     max: u32,
-    per: Per,
+    per: BulkheadScope,
 }
 
 /// The limits of a policy.
@@ -97,9 +97,9 @@ impl Params {
         let limits = self.limits.iter().filter(|limit| limit.tools.matches(tool) && !proposal.spec.terminal);
         let claims = limits.filter_map(|limit| {
             let (kind, scope) = match limit.per {
-                Per::Tool => ("tool", tool),
-                Per::Resource => ("resource", proposal.effect.resource.as_ref()?.as_str()),
-                Per::Tenant => ("tenant", ""),
+                BulkheadScope::Tool => ("tool", tool),
+                BulkheadScope::Resource => ("resource", proposal.effect.resource.as_ref()?.as_str()),
+                BulkheadScope::Tenant => ("tenant", ""),
             };
             let claim = BulkheadClaim {
                 limit: format!("{}:{kind}:{scope}", limit.name).into(),
@@ -110,9 +110,9 @@ impl Params {
                 until: now.plus_ms(proposal.spec.lease_ms + margin_ms),
             };
             let scope = match limit.per {
-                Per::Tool => tool.to_owned(),
-                Per::Resource => format!("calls on {scope}"),
-                Per::Tenant => format!("calls of the limit {}", limit.name),
+                BulkheadScope::Tool => format!("of {tool}"),
+                BulkheadScope::Resource => format!("on {scope}"),
+                BulkheadScope::Tenant => format!("under {}", limit.name),
             };
             let full = FullBulkhead { name: Arc::clone(&limit.name), scope, max: limit.max, place: 0, wait_ms: 0 };
             Some((claim, full))
@@ -124,15 +124,11 @@ impl Params {
 impl RuleLogic for Params {
     fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         let full = cx.bulkhead?;
-        let in_flight = match (full.max, full.scope.as_str()) {
-            (1, scope) if scope == cx.tool() => format!("another call of {scope} is in flight, and one may be"),
-            (max, scope) if scope == cx.tool() => format!("{max} calls of {scope} are in flight, and no more may be"),
-            (1, scope) => format!("one of the {scope} is in flight, and no more may be"),
-            (max, scope) => format!("{max} {scope} are in flight, and no more may be"),
-        };
         let situation = format!(
-            "{} was not run: {in_flight}. It is number {} in the queue; the next try is in {}.",
+            "{} was not run: the limit of {} in flight {} is reached. It is number {} in the queue; the next try is in {}.",
             cx.tool(),
+            if full.max == 1 { "1 call".to_owned() } else { format!("{} calls", full.max) },
+            full.scope,
             full.place,
             wait_in_words(full.wait_ms)
         );

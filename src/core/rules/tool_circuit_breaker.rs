@@ -1,4 +1,4 @@
-//! cooldown: the circuit breaker of a tool that is rate limited or down, for all sessions of the tenant.
+//! tool_circuit_breaker: the circuit breaker of a tool that is rate limited or down, for all sessions of the tenant.
 //!
 //! Fires (WAIT) while the tool's circuit is open: some session of the tenant has just found it rate limited, or down
 //! (more than two consecutive transient failures). The circuit is open as long as the provider asks for, otherwise for

@@ -31,7 +31,7 @@ const ALL_TENANTS: &str = "*";
 /// As the file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Form {
+struct NotificationsFile {
     console_url: String,
     destinations: Vec<DestinationForm>,
 }
@@ -117,7 +117,7 @@ impl Destinations {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let form: Form = serde_saphyr::from_str(text)?;
+        let form: NotificationsFile = serde_saphyr::from_str(text)?;
         if form.destinations.is_empty() || form.destinations.len() > DESTINATIONS_MAX {
             bail!("destinations: has to have 1 to {DESTINATIONS_MAX} entries");
         }

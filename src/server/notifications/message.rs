@@ -141,7 +141,7 @@ fn of_request(
     let approval: String = url::form_urlencoded::byte_serialize(question.approval_id.as_bytes()).collect();
     message.url = format!("{}/approvals/{approval}", destination.console);
     message.fields = request_fields(question, destination.arguments, now);
-    message.fields.insert(1, ("Risk", in_words(risk, &because)));
+    message.fields.insert(1, ("Risk", describe_risk(risk, &because)));
     if state == QuestionState::Pending {
         message.fields.push(("Approvers", route.describe_approvers()));
         message.open_request = Some(question.approval_id.clone());
@@ -233,7 +233,7 @@ fn request_fields(question: &Question, with_texts: bool, now: Timestamp) -> Vec<
     fields
 }
 
-fn in_words(risk: RiskLevel, because: &[&str]) -> String {
+fn describe_risk(risk: RiskLevel, because: &[&str]) -> String {
     let why = because.first().map(|why| format!(": {why}")).unwrap_or_default();
     format!("{}{why}", risk.as_str().to_lowercase())
 }

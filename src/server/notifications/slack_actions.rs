@@ -209,7 +209,7 @@ impl Press {
                 Ok(NotificationEvent::Requested)
             }
             Ok(_) => Ok(NotificationEvent::Decided),
-            Err(GateError::Rejected(rejection)) => Err(in_words(&rejection)),
+            Err(GateError::Rejected(rejection)) => Err(describe_rejection(&rejection)),
             Err(GateError::NoAnswer(error)) => Err(unavailable(error)),
         }
     }
@@ -235,7 +235,7 @@ fn to_user(text: &str) -> Value {
 }
 
 /// The reason against an answer, with the next step.
-fn in_words(rejection: &CommandRejection) -> String {
+fn describe_rejection(rejection: &CommandRejection) -> String {
     match rejection {
         CommandRejection::UnknownApproval => "There is no such approval request any more.".to_owned(),
         CommandRejection::AlreadyAnswered { approved, by, .. } => {

@@ -227,11 +227,14 @@ rows! {
     };
     "domain/forgetting.rs: holds is_named_in" <= 10 &[w::GROWING, w::ACCENTS], |t|
         count(|| forgetting::holds(t, "aaaaaaaaaaaaaaaab"));
-    "domain/truncation.rs: truncate_text" <= 10 TEXTS, |t| { let mut text = t.to_owned(); count(|| truncation::truncate_text(&mut text, 100)) };
+    "domain/truncation.rs: truncate_text" <= 10 TEXTS, |t| {
+        let mut text = t.to_owned();
+        count(|| truncation::truncate_text(&mut text, 100))
+    };
     "domain/pattern.rs: parse; domain/ids.rs: parse; domain/tenant.rs: tenant_name; domain/audit/chain.rs: parse" <= 78
         &[Worst::Repeat("", "a|", ""), w::POINTS], |t| count(|| (pattern::Pattern::parse("tool", t).is_ok(),
             SessionId::parse("session", t).is_ok(), tenant::tenant_name("tenant", t).is_ok()));
-    "policy/compile/mod.rs: compile compile_with hash; rules/rule.rs: take_in" <= 4_800
+    "policy/compile/mod.rs: compile compile_stored compile_with hash; rules/rule.rs: take_in" <= 4_800
         &[w::MEMBERS, w::YAML, w::ITEMS, w::DEEP, w::NAME, w::QUOTES], |t| count(|| policy::compile(t).is_ok());
     "policy/differences.rs: keys" <= 2_400 &[w::MEMBERS, w::YAML, w::ITEMS, w::DEEP], |t|
         count(|| policy::differences::keys(t));
@@ -243,8 +246,8 @@ rows! {
     };
     "policy/normalizers.rs: apply; policy/normalizers/canonical.rs: text" <= 1_600
         &[w::GROWING, w::NUMBERS, w::EQUAL, w::POINTS, w::BLANKS, w::PATH, w::ADDRESSES, w::TIMES], |t|
-        normalize_arguments(t, &["to_int", "to_number", "to_bool", "to_upper", "to_lower", "trim", "collapse_whitespace", "sort",
-            "iso_date", "iso_datetime_utc", "email", "url", "path", "e164"]);
+        normalize_arguments(t, &["to_int", "to_number", "to_bool", "to_upper", "to_lower", "trim",
+            "collapse_whitespace", "sort", "iso_date", "iso_datetime_utc", "email", "url", "path", "e164"]);
     "retry/classify/mod.rs: classify; retry/classify/open_effects.rs: may_have_taken_effect" <= 22_000 ERRORS, |t| {
         let error = error(t);
         count(|| (classify::classify(&error), classify::may_have_taken_effect(failure::FailureKind::Timeout, &error)))
@@ -258,7 +261,8 @@ rows! {
         count(|| next_step::next_step(failure::FailureKind::InvalidArgument, t));
     "rules/condition.rs: parse; rules/condition/messages.rs: no_regex" <= 30 TEXTS, |t|
         count(|| (Condition::parse(t).is_ok(), condition::no_regex(t)));
-    "rules/condition/messages.rs: nearest" <= 10 TEXTS, |t| count(|| condition::nearest(t, &["command", "description"]));
+    "rules/condition/messages.rs: nearest" <= 10 TEXTS, |t|
+        count(|| condition::nearest(t, &["command", "description"]));
     "rules/condition.rs: evaluate" <= 80 JSONS, |t|
         test_condition("args.a.exists(k, args.a[k] == 1) || args.a.text.matches('^(a|b)+$')", t);
     "shell/mod.rs: read" <= 2_300 SHELL, |t| count(|| shell::read(t, Some("/home/x")));

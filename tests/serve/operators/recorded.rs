@@ -70,6 +70,7 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
             "after_compaction" => assert_eq!(words, "nothing to say; it refuses from 3 on"),
             "side_effects" => assert_eq!(words, "no declared write of a named thing"),
             "tool_circuit_breaker" => assert_eq!(words, "the circuit breaker of get_order let it through"),
+            "bulkhead" => assert_eq!(words, "no limit of calls in flight"),
             "growth" => assert_eq!(words, "below 20 calls a second and 5.0M tokens a minute"),
             "budget" => assert_eq!(words, "nearest before it: 1 of 1000 steps in this run"),
             "tier" => assert_eq!(words, "tier reads: allowlist"),

@@ -221,7 +221,7 @@ fn gauges_of_lifetimes_are_computed_at_each_collection() {
 }
 
 #[test]
-fn budgets_are_counted_by_tenant_scope_and_level_and_a_tenant_without_one_counts_none() {
+fn budgets_are_counted_by_tenant_scope_and_level_and_reset_without_one() {
     let figures = Figures::default();
     let reader = PeriodicReader::builder(figures.clone()).build();
     let provider = SdkMeterProvider::builder().with_reader(reader).build();
