@@ -209,6 +209,7 @@ const FILES: [&str; 4] = [
     "policy_engine:
   deduplication: {loop_threshold: 4, max_repeat: 6, last_n: 8, scope: tenant}
   side_effects: {second_change: deny}
+  bulkhead: {limits: [{name: one, tools: tool3, max_in_flight: 1}]}
   tool_schemas:
     tool0: {effect: write, side_effect_resource: 'order/{id}', risk_level: MEDIUM}
     tool1: {effect: write, side_effect_resource: 'order/{id}', risk_level: HIGH}

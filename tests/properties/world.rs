@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use callgate_core::{
     domain::{
         budget::{BudgetScope, CounterKey, Dimension, Usage},
+        bulkhead::FullBulkhead,
         call::{ApprovalStatus, Proposal, Request},
         control::{Command, Operation},
         event::Change,
@@ -25,6 +26,7 @@ use callgate_core::{
     engine::{self, Evaluation, RecordResult, SharedState},
     offline::event_store::{Conflict, EventStore},
     policy::Policy,
+    rules::bulkhead,
 };
 
 use crate::alphabet::{ARGUMENTS, Ask, Control, Ending, RESULTS, Step};
@@ -275,10 +277,26 @@ impl World {
         let ledger = self.row(who, proposal).cloned();
         let health = self.health(&proposal.request.tool);
         let halts = self.halts.as_slice().into();
-        let shared =
-            SharedState { counters: self.seen_counters.clone(), ledger, health, halts, ..SharedState::default() };
+        let bulkhead = self.full_bulkhead(policy, proposal, now);
+        let shared = SharedState {
+            counters: self.seen_counters.clone(),
+            ledger,
+            health,
+            bulkhead,
+            halts,
+            ..SharedState::default()
+        };
         let new = CallTree::new(DEFAULT_TENANT, root_id(who), now);
         engine::evaluate(policy, self.tree(who).unwrap_or(&new), &shared, proposal, batch, now)
+    }
+
+    fn full_bulkhead(&self, policy: &Policy, proposal: &Proposal, now: Timestamp) -> Option<FullBulkhead> {
+        let (claim, full) = bulkhead::claims(&policy.rules, proposal, now, 0).pop()?;
+        let Request { tool, call_id, .. } = &proposal.request;
+        let calls =
+            self.trees.values().flat_map(|tree| tree.sessions.values()).flat_map(|session| session.calls.iter());
+        let open = calls.filter(|call| call.is_open() && call.tool == *tool && call.call_id != *call_id).count();
+        (open >= claim.max as usize).then(|| FullBulkhead { place: 1, wait_ms: claim.wait_ms(1), ..full })
     }
 
     fn health(&self, tool: &ToolName) -> Health {
