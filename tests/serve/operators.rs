@@ -135,7 +135,7 @@ async fn a_question_is_withdrawn_by_who_asked_it() {
     let id = desk.asks("s1", "c1", "delete_order", r#"{"id":3}"#).await.approval_id;
     let (code, said) = desk.types(&format!("approvals withdraw {id} --by eve")).await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["only an agent or session of the call tree that asks", "[NOT_THE_REQUESTER]"]);
+    says(&said, &["only the call tree that made the request", "[NOT_THE_REQUESTER]"]);
     says(&desk.does(&format!("approvals withdraw {id} --by s1")).await, &[&format!("{id}  withdrawn")]);
     says(&desk.does(&format!("approvals show {id}")).await, &["withdrawn  20", "by s1"]);
     let (code, said) = desk.types(&format!("approvals approve {id} --by eve")).await;

@@ -192,6 +192,29 @@ impl Server {
         Self::spawn(args, Stdio::inherit())
     }
 
+    /// A server that logs to a file in lines of JSON, its greeting too.
+    pub(crate) fn logging_json(args: &[&str], log: &Path) -> Self {
+        let args = [&["--listen", "127.0.0.1:0", "--log-format", "json"], args].concat();
+        let stderr = fs::File::create(log).expect("writable");
+        let mut child = command(&args).stdout(Stdio::piped()).stderr(stderr).spawn().expect("it runs");
+        let stdout = child.stdout.take().map(BufReader::new);
+        for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+            let greeting = fs::read_to_string(log).expect("a log");
+            let address = greeting.split("serves gRPC on http://").nth(1).and_then(|rest| {
+                rest.split(|c: char| !(c.is_ascii_digit() || ".:".contains(c)))
+                    .next()?
+                    .trim_end_matches('.')
+                    .parse()
+                    .ok()
+            });
+            if let Some(address) = address {
+                return Self { child, stdout, address, greeting };
+            }
+            std::thread::sleep(STEP);
+        }
+        panic!("no greeting in {log:?}");
+    }
+
     /// A server that logs to a file.
     pub(crate) fn logging(args: &[&str], log: &Path) -> Self {
         Self::spawn(args, fs::File::create(log).expect("writable").into())

@@ -33,8 +33,7 @@ async fn operator_action_is_one_log_line() {
     let (file, new) = (home.file("policy.yaml", POLICY), home.file("new.yaml", &POLICY.replace("shadow", "'off'")));
     let log = home.file("log.json", "");
     let data_dir = home.data_dir();
-    let server =
-        Server::logging(&["--data-dir", path(&data_dir), "--log-format", "json", "--policy", path(&file)], &log);
+    let server = Server::logging_json(&["--data-dir", path(&data_dir), "--policy", path(&file)], &log);
     let (agent, url) = (server.client().await, format!("http://{}", server.address));
     let mut desk = Desk { agent, url, server, home };
     let question = desk.asks("s1", "c1", "delete_order", r#"{"id":4}"#).await.approval_id;
