@@ -26,7 +26,7 @@ use crate::{
 const SIGNING_SECRET: &str = "8f742231b10e8888abcd99";
 const POLICY: &str = "policy_engine:
   authorization: {tiers: [{name: all, pattern: '*', action: hitl}]}
-  approvals: {routes: [{tools: 'refund_*', group: finance}, {tools: 'wire_*', people: 2}]}
+  approvals: {routes: [{tools: 'refund_*', group: finance}, {tools: 'wire_*', required_approvals: 2}]}
 ";
 
 /// A message that Slack's reference permits.

@@ -24,7 +24,10 @@ fn limited(max: u32) -> Policy {
         "policy_engine:
   bulkhead: {{limits: [{{name: renderers, tools: 'render*', max_in_flight: {max}, per: tenant}}]}}
   tool_schemas:
-    render: {{effect: read, lease: 60s, properties: {{page: {{type: integer}}}}}}
+    render:
+      effect: read
+      lease_ms: 60s
+      schema: {{type: object, properties: {{page: {{type: integer}}}}}}
 "
     );
     policy::compile(&text).expect("a good policy")

@@ -53,26 +53,24 @@ pub(super) async fn bulkhead_leases_are_exact_and_queued_in_order([one, other]: 
 
 /// Fifty calls claim at once, in two replicas.
 pub(super) async fn bulkhead_claims_at_once_stay_within_the_limit(replicas: &Replicas) {
-    let claims = (0..50).map(|n| {
-        let store = Arc::clone(&replicas[n % 2]);
-        tokio::spawn(async move {
-            let claim = claim(&*store, &format!("s{n}"), "1");
-            store.claim_bulkhead(DEFAULT_TENANT, &claim).await.expect("a turn")
-        })
-    });
-    let mut turns = Vec::new();
-    for claim in claims.collect::<Vec<_>>() {
-        turns.push(claim.await.expect("no panic"));
+    for round in 0..2 {
+        let claims = (0..50).map(|n| {
+            let store = Arc::clone(&replicas[n % 2]);
+            tokio::spawn(async move {
+                let claim = claim(&*store, &format!("s{n}"), "1");
+                store.claim_bulkhead(DEFAULT_TENANT, &claim).await.expect("a turn")
+            })
+        });
+        let (mut in_flight, mut places) = (0, Vec::new());
+        for claim in claims.collect::<Vec<_>>() {
+            match claim.await.expect("no panic") {
+                BulkheadTurn::InFlight { .. } => in_flight += 1,
+                BulkheadTurn::Queued { place } => places.push(place),
+            }
+        }
+        places.sort_unstable();
+        assert_eq!((in_flight, places.len()), (2, 48));
+        // In the first round a call may pass one that arrived after it and claimed before it.
+        assert!(round == 0 || places == (1..=48).collect::<Vec<u64>>(), "{places:?}");
     }
-    let in_flight = turns.iter().filter(|turn| matches!(turn, BulkheadTurn::InFlight { .. })).count();
-    let mut places: Vec<u64> = turns
-        .iter()
-        .filter_map(|turn| match turn {
-            BulkheadTurn::Queued { place } => Some(*place),
-            BulkheadTurn::InFlight { .. } => None,
-        })
-        .collect();
-    places.sort_unstable();
-    assert_eq!((in_flight, places.len()), (2, 48));
-    assert_eq!(places.last(), Some(&48));
 }
