@@ -31,7 +31,7 @@ select
   (array['timeout', 'rate_limited', 'unavailable', 'network', 'conflict', 'auth', 'permission', 'not_found',
     'invalid_argument', 'quota_exhausted', 'internal', 'other'])[o.failure + 1] as failure,
   case
-    when c.decision > 0 and c.rule in ('tool_circuit_breaker', 'bulkhead', 'cooldown') then 'tool'
+    when c.decision > 0 and c.rule in ('tool_circuit_breaker', 'cooldown') then 'tool'
     when c.decision > 0 and c.rule in ('schema', 'unknown_tool', 'requires', 'same_call', 'same_success', 'repeat', 'poll',
       'cycle', 'same_error', 'same_result', 'churn', 'refused', 'after_compaction', 'side_effects', 'growth',
       'global_circuit_breaker', 'breaker') then 'model'

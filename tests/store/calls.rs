@@ -185,7 +185,7 @@ async fn calls_view_names_model_group_cause_and_savings() {
 #[test]
 fn calls_view_has_a_cause_for_every_rule() {
     let view = include_str!("../../migrations/0232_calls.sql");
-    let of_policy = ["halted", "tamper_protection", "phase", "budget", "tier"];
+    let of_policy = ["halted", "tamper_protection", "phase", "bulkhead", "budget", "tier"];
     for rule in RULES {
         let is_listed = view.contains(&format!("'{}'", rule.id));
         assert_ne!(is_listed, of_policy.contains(&rule.id), "{}", rule.id);

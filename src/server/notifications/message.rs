@@ -156,7 +156,7 @@ fn of_request(
         "risk_reasons": because,
         "group": route.group,
         "escalate_group": route.escalation.map(|escalation| escalation.group),
-        "people": route.people,
+        "required_approvals": route.people,
         "args_digest": hex::encode(question.args_digest.0),
         "policy_version": question.policy,
         "create_time": question.asked_at.to_string(),
