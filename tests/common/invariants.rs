@@ -91,7 +91,8 @@ pub(crate) async fn sums_of(postgres: &Postgres, tenant: TenantId, root: &str) -
                count(*) filter (where c.attempt is not null and not {any}) as open_calls,
                coalesce(sum(c.cost_micros), 0) + (select coalesce(sum(o.cost_micros), 0) from outcome o
                  where {outcomes}) as cost_micros,
-               coalesce(sum(c.reserved_micros) filter (where c.attempt is not null and not {known}), 0) as reserved_micros,
+               coalesce(sum(c.reserved_micros) filter (where c.attempt is not null and not {known}), 0)
+                 as reserved_micros,
                coalesce(sum({of_calls}), 0) + (select coalesce(sum({of_outcomes}), 0) from outcome o
                  where {outcomes}) as tokens
              from call c where {calls}",

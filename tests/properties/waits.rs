@@ -60,7 +60,9 @@ fn check(world: &World, asked: &RequestResult) -> Result<(), TestCaseError> {
         // To ask under another call_id is to ask faster: that is what `growth` counts.
         let waits = waits.filter(|finding| !is_other || finding.rule != growth::RULE.id);
         // A recheck: the completion time of the prerequisite is unknown.
-        for finding in waits.filter(|finding| finding.reason != Reason::PrerequisiteRunning) {
+        for finding in
+            waits.filter(|finding| !matches!(finding.reason, Reason::PrerequisiteRunning | Reason::BulkheadFull))
+        {
             let told = at.plus_ms(finding.retry_after_ms.unwrap_or(0));
             let until = match finding.reason {
                 // A re-check: the call may still run then. It is certain only at the end of the lease.

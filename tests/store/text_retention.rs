@@ -334,7 +334,7 @@ async fn changed_terms_are_in_the_audit_of_the_plane_and_of_the_tenant() {
     create(&gate, "acme").await;
     keep(&gate, "acme", Some(10), None).await;
     let told = "select tenant_id, who, what from audit_log where kind = 'retention_changed' order by 1";
-    let what = "acme: words 10 days, calls for ever, months for ever";
+    let what = "acme: texts 10 days, calls for ever, months for ever";
     assert_eq!(postgres.rows(told).await, [1, 2].map(|tenant| format!(r#"({tenant},olga,"{what}")"#)));
 }
 

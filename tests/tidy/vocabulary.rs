@@ -12,7 +12,7 @@ const NAMES: [&str; 3] = ["flounder", "floundering", "losers"];
 /// The folder of the console's templates.
 const TEMPLATES: &str = "src/server/console/templates";
 /// The column itself.
-const COLUMN: &str = concat!("docs/", "glossary.md");
+const COLUMN: &str = concat!("docs/glossary", ".md");
 
 static WORD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(

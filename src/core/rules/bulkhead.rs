@@ -125,7 +125,8 @@ impl RuleLogic for Params {
     fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         let full = cx.bulkhead?;
         let situation = format!(
-            "{} was not run: the limit of {} in flight {} is reached. It is number {} in the queue; the next try is in {}.",
+            "{} was not run: the limit of {} in flight {} is reached. It is number {} in the queue; the next try is in \
+             {}.",
             cx.tool(),
             if full.max == 1 { "1 call".to_owned() } else { format!("{} calls", full.max) },
             full.scope,

@@ -139,7 +139,7 @@ impl EmailSettings {
         }
         // No automatic reply answers it (RFC 3834).
         let automatic = HeaderName::new_from_ascii_str("Auto-Submitted");
-        let mail = mail.subject(message.title.as_str()).header(ContentType::TEXT_PLAIN);
+        let mail = mail.subject(message.title.replace(char::is_control, " ")).header(ContentType::TEXT_PLAIN);
         let mail = mail.raw_header(HeaderValue::new(automatic, "auto-generated".to_owned()));
         mail.body(text(message)).map_err(|error| format!("the message cannot be encoded: {error}"))
     }
@@ -199,7 +199,7 @@ mod tests {
         let (head, _) = mail.split_once("\r\n\r\n").expect("a head");
         assert!(!head.lines().any(|line| line.starts_with("Bcc")), "{head}");
         assert!(
-            head.contains("NotificationMessage-ID: <k1@callgate>") && head.contains("Auto-Submitted: auto-generated"),
+            head.contains("Message-ID: <k1@callgate>") && head.contains("Auto-Submitted: auto-generated"),
             "{head}"
         );
         assert!(text(&message).contains("Arguments (cut; the console has all):\n{\"to\":\"M\u{fc}ller\"}\n"));

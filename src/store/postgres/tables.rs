@@ -139,7 +139,8 @@ pub(super) static TABLES: [Table; 30] = [
     },
     Table {
         expire: Some(("bulkhead_leases", "d.lease_until < to_timestamp($2 / 1000.0) - interval '1 day'")),
-        ..table(Tenant, "bulkhead_lease")
+        shard: false,
+        ..table(Session, "bulkhead_lease")
     },
     table(Tenant, "tenant"),
     table(Tenant, "analyst"),

@@ -135,6 +135,7 @@ fn numbers_of_lists_and_commands() -> Numbers {
         ("TenantRetention.texts_days TenantRetention.calls_days", plain([&TERM_DAYS_MAX])),
         ("TenantRetention.months_days", plain([&MONTHS_DAYS_MIN, &TERM_DAYS_MAX])),
         ("CreateTenantRequest.name", plain([&TENANT_NAME_BYTES_MAX])),
+        ("Usage.model", vec![bytes(NAME_BYTES_MAX)]),
     ]
 }
 
