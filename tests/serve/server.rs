@@ -198,17 +198,16 @@ impl Server {
         let stderr = fs::File::create(log).expect("writable");
         let mut child = command(&args).stdout(Stdio::piped()).stderr(stderr).spawn().expect("it runs");
         let stdout = child.stdout.take().map(BufReader::new);
+        let mut server = Self { child, stdout, address: ([127, 0, 0, 1], 0).into(), greeting: String::new() };
         for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
-            let greeting = fs::read_to_string(log).expect("a log");
-            let address = greeting.split("serves gRPC on http://").nth(1).and_then(|rest| {
-                rest.split(|c: char| !(c.is_ascii_digit() || ".:".contains(c)))
-                    .next()?
-                    .trim_end_matches('.')
-                    .parse()
-                    .ok()
+            server.greeting = fs::read_to_string(log).expect("a log");
+            let address = server.greeting.split("serves gRPC on http://").nth(1).and_then(|rest| {
+                let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c))).unwrap_or(rest.len());
+                rest[..end].trim_end_matches('.').parse().ok()
             });
             if let Some(address) = address {
-                return Self { child, stdout, address, greeting };
+                server.address = address;
+                return server;
             }
             std::thread::sleep(STEP);
         }
