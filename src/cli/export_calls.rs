@@ -1,7 +1,7 @@
 //! `callgate export calls`: calls as CSV, straight from the database.
 
 use std::{
-    fs::File,
+    fs,
     io::{self, BufWriter, Write},
     path::PathBuf,
 };
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 
-use super::{recorded::duration_ms, target::CommandTarget};
+use super::{recorded::duration_ms, target::CommandTarget, tokens::create_private};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 use callgate_store::{CallRange, CopyError, copy_calls};
@@ -58,10 +58,16 @@ pub(super) async fn run(args: CallsArgs, place: &CommandTarget) -> anyhow::Resul
             copied => Ok(copied.map(drop)?),
         };
     };
-    let file = File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let file = create_private(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut file = BufWriter::new(file);
-    let bytes = copy_calls(options, &range, &mut file).await?;
-    file.flush().context("cannot write the file")?;
-    errln!("{bytes} bytes.");
+    let mut copied = copy_calls(options, &range, &mut file).await.map_err(anyhow::Error::from);
+    if let Err(error) = file.flush() {
+        copied = copied.and(Err(error).context("cannot write the file"));
+    }
+    if copied.is_err() {
+        // A part of the calls would look like all of them.
+        let _ = fs::remove_file(path);
+    }
+    errln!("{} bytes.", copied?);
     Ok(())
 }

@@ -16,6 +16,7 @@ use tonic::{body::Body, client::GrpcService, codegen::StdError};
 use super::{
     export_calls::{self, ExportCommand},
     target::CommandTarget,
+    tokens::create_private,
 };
 use callgate_client::{
     json::OutputFormat,
@@ -215,7 +216,7 @@ pub(super) async fn export(args: ExportArgs) -> anyhow::Result<()> {
     let (_, subject) = whom.subject();
     let request = ExportSubjectRequest { subject: Some(subject), reason: why.reason };
     let file = match &out {
-        Some(path) => Some(File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?),
+        Some(path) => Some(create_private(path).with_context(|| format!("cannot create {}", path.display()))?),
         None => None,
     };
     let Some((gate, tenant)) = place.database().await? else {

@@ -3,7 +3,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::Write as _,
+    io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -155,7 +155,11 @@ where
             let ttl = term.ttl();
             let request = CreateTokenRequest { name, roles, groups: group, agent_pattern: agents, any_session, ttl };
             // Opened first: a token that cannot be written would be lost.
-            let file = file.map(|path| Ok::<_, anyhow::Error>((create(&path)?, path))).transpose()?;
+            let create = |path: PathBuf| {
+                let created = create_private(&path).with_context(|| format!("--file {}", path.display()));
+                created.map(|file| (file, path))
+            };
+            let file = file.map(create).transpose()?;
             let made = match into_response(client.create_token(by.sign_request(request)?).await) {
                 Ok(made) => made,
                 Err(error) => {
@@ -190,9 +194,8 @@ where
 }
 
 /// A new file that its owner alone may read.
-fn create(path: &Path) -> anyhow::Result<File> {
-    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    created.with_context(|| format!("--file {}", path.display()))
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Only the token goes to standard output, for scripts.

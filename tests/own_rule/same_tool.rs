@@ -1,10 +1,10 @@
 //! same_tool: one tool, and nothing but it.
 //!
-//! Fires when the last 5, 8 or 12 calls of the run were all of the proposed tool, whatever their arguments and results.
+//! Fires when the last 5, 8 or 12 calls of the run were all of the proposed tool, with any arguments and results.
 //!
-//! Why: it is the rule that tests add to those that are built in, to show that a file and a line are all it takes.
+//! Why: an example. Tests add it to the built-in rules, and CONTRIBUTING.md shows it.
 //!
-//! Known problems: whoever reads a list page by page is taken for somebody who loops.
+//! Known problems: an agent that reads a list page by page looks like a loop.
 
 use callgate_core::{
     domain::{finding::Finding, reason::Reason},

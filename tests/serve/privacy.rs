@@ -3,7 +3,10 @@
 use callgate_proto::v1;
 
 use crate::{
-    common::wire::{call, evaluate, question, record, success},
+    common::{
+        postgres::Postgres,
+        wire::{call, evaluate, question, record, success},
+    },
     server::{Home, Server, path, ran},
 };
 
@@ -53,4 +56,14 @@ async fn a_person_is_given_out_and_forgotten_as_it_is_typed() {
     assert_eq!(code, Some(0), "{said}");
     let (_, said) = types("audit list", &over).await;
     assert!(said.contains("forgotten") && said.contains("exported") && !said.contains("account-7"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn export_of_calls_that_fails_leaves_no_file() {
+    let (postgres, home) = (Postgres::start().await, Home::empty());
+    let (url, file) = (postgres.url(), home.folder().join("calls.csv"));
+    let to_file = ["--database-url", url.as_str(), "--out", path(&file)];
+    let (code, said) = types("export calls --since the-flood", &to_file).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the-flood") && !file.exists(), "{said}");
 }

@@ -37,6 +37,7 @@ use crate::{
 
 const POLICY: &str = "policy_engine:
   rules: {growth: {mode: off}}
+  bulkhead: {limits: [{name: all, tools: '*', max_in_flight: 1000, per: tenant}]}
   phases: [{name: START, tools: '*', next: [MIDDLE]}, {name: MIDDLE, tools: '*'}]
   authorization:
     tiers:

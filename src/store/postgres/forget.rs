@@ -208,7 +208,7 @@ async fn delete_trees(
     trees: &Trees<'_>,
     sessions: &[String],
 ) -> LoadedRow<()> {
-    for Table { name, owner, forget, .. } in &TABLES {
+    for Table { name, owner, shard, forget, .. } in &TABLES {
         let (column, whose) = match owner {
             RowOwner::Tree => ("root_id", trees.roots.clone()),
             RowOwner::Session => ("session_id", list_names(sessions, None)),
@@ -218,9 +218,11 @@ async fn delete_trees(
         if crate::is_broken("forgotten") && *name == "outcome" {
             continue;
         }
-        let sql =
-            format!("delete from {name} where shard = any($1) and tenant_id = $2 and {column} = any($3) {forget}");
-        sqlx::query(AssertSqlSafe(sql)).bind(&trees.shards).bind(tenant.0).bind(whose).execute(&mut *conn).await?;
+        let shards = shard.then_some(&trees.shards);
+        let of_shards = shards.map_or("", |_| "and shard = any($3)");
+        let sql = format!("delete from {name} where tenant_id = $1 and {column} = any($2) {of_shards} {forget}");
+        let delete = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(whose);
+        shards.into_iter().fold(delete, |delete, shards| delete.bind(shards)).execute(&mut *conn).await?;
     }
     Ok(())
 }

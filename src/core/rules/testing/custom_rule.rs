@@ -11,9 +11,12 @@ use crate::{
     rules::{Mode, RULES, RecordedCall, Rule, levels::DetectorLevels},
 };
 
+/// Its text, which CONTRIBUTING.md shows.
+const SOURCE: &str = include_str!("../../../../tests/own_rule/same_tool.rs");
+
 /// The one line.
 fn rules() -> Vec<Rule> {
-    let own = same_tool::RULE.source(include_str!("../../../../tests/own_rule/same_tool.rs"));
+    let own = same_tool::RULE.source(SOURCE);
     RULES.iter().copied().chain([own]).collect()
 }
 
@@ -79,4 +82,10 @@ fn its_stories_are_played() {
     let broken = "rules same_tool\n loops same_tool 1 2 3\n list {\"n\":new} -> ok new x3\n";
     play_with(&rules(), &format!("{broken} list {{}} => deny no_progress, break same_tool 3"), None)
         .expect("it breaks");
+}
+
+#[test]
+fn contributing_shows_it_as_it_is_compiled() {
+    let page = include_str!("../../../../CONTRIBUTING.md");
+    assert!(page.contains(&format!("```rust\n{SOURCE}```\n")), "copy tests/own_rule/same_tool.rs into CONTRIBUTING.md");
 }
