@@ -2,7 +2,7 @@
 //!
 //! Fires when the last 5, 8 or 12 calls of the run were all of the proposed tool, with any arguments and results.
 //!
-//! Why: an example. Tests add it to the built-in rules, and CONTRIBUTING.md shows it.
+//! Why: an example. Tests add it to the built-in rules, and CONTRIBUTING.md#a-rule shows it.
 //!
 //! Known problems: an agent that reads a list page by page looks like a loop.
 

@@ -74,7 +74,7 @@ async fn bulkhead_lease_is_held_by_permitted_calls_only() {
         assert_eq!(leases(&postgres).await, 1, "the same permit is counted once");
     }
     let second = ask("b", "c", "render", r#"{"page":2}"#);
-    assert_eq!(describe_answer(&evaluate(&other, second.clone()).await), "wait bulkhead_full");
+    assert_eq!(describe_answer(&evaluate(&other, second.clone()).await), "WAIT bulkhead_full");
     record(&one, success("a", "c2", "png")).await;
     assert_eq!(evaluate(&other, second).await.verdict.decision, Decision::Allow);
 }

@@ -11,7 +11,7 @@ use crate::{
     rules::{Mode, RULES, RecordedCall, Rule, levels::DetectorLevels},
 };
 
-/// Its text, which CONTRIBUTING.md shows.
+/// Its text, which CONTRIBUTING.md#a-rule shows.
 const SOURCE: &str = include_str!("../../../../tests/own_rule/same_tool.rs");
 
 /// The one line.
@@ -87,5 +87,5 @@ fn its_stories_are_played() {
 #[test]
 fn contributing_shows_it_as_it_is_compiled() {
     let page = include_str!("../../../../CONTRIBUTING.md");
-    assert!(page.contains(&format!("```rust\n{SOURCE}```\n")), "copy tests/own_rule/same_tool.rs into CONTRIBUTING.md");
+    assert!(page.contains(&format!("```rust\n{SOURCE}```\n")), "copy tests/own_rule/same_tool.rs into CONTRIBUTING.md#a-rule");
 }
