@@ -87,5 +87,8 @@ fn its_stories_are_played() {
 #[test]
 fn contributing_shows_it_as_it_is_compiled() {
     let page = include_str!("../../../../CONTRIBUTING.md");
-    assert!(page.contains(&format!("```rust\n{SOURCE}```\n")), "copy tests/own_rule/same_tool.rs into CONTRIBUTING.md#a-rule");
+    assert!(
+        page.contains(&format!("```rust\n{SOURCE}```\n")),
+        "copy tests/own_rule/same_tool.rs into CONTRIBUTING.md#a-rule"
+    );
 }
