@@ -66,13 +66,14 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
         outln!("\nThe facts cannot be shown: {}.", explained.inputs_missing);
     }
     outln!("\n{bold}rules, in order{bold:#}");
+    let width = explained.rules.iter().map(|one| one.rule.len()).max().unwrap_or_default();
     for one in &explained.rules {
         match &one.finding {
-            Some(finding) => print_finding(&one.rule, finding),
-            None if one.mode == "off" => outln!("  {:<16} off", one.rule),
+            Some(finding) => print_finding(&one.rule, width, finding),
+            None if one.mode == "off" => outln!("  {:<width$} off", one.rule),
             None => {
                 let shadowed = if one.mode == "shadow" { " (shadowed)" } else { "" };
-                outln!("  {:<16} {DIM}{}{shadowed}{DIM:#}", one.rule, one.no_finding_reason);
+                outln!("  {:<width$} {DIM}{}{shadowed}{DIM:#}", one.rule, one.no_finding_reason);
             }
         }
     }
@@ -167,7 +168,7 @@ fn question(approval: &Approval) {
     outln!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
 }
 
-fn print_finding(rule: &str, finding: &v1::Finding) {
+fn print_finding(rule: &str, width: usize, finding: &v1::Finding) {
     let decision = finding.decision().as_str_name().trim_start_matches("DECISION_");
     let colour = if decision == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
     let style = Style::new().fg_color(Some(colour.into()));
@@ -176,5 +177,5 @@ fn print_finding(rule: &str, finding: &v1::Finding) {
     let count = count.map(|count| format!(" at {count}")).unwrap_or_default();
     let shadowed = if finding.enforced { "" } else { " (shadowed)" };
     let (reason, message) = (&finding.reason, &finding.message);
-    outln!("  {rule:<16} {style}{decision} {reason}{style:#}{count}{shadowed}: {message}");
+    outln!("  {rule:<width$} {style}{decision} {reason}{style:#}{count}{shadowed}: {message}");
 }

@@ -65,7 +65,7 @@ use callgate_core::{
     retry::classify,
 };
 use callgate_net::clock::Clock;
-use callgate_store::{DecisionStore, Lane, Store};
+use callgate_store::{ConnectionClass, DecisionStore, Store};
 
 pub use approvals::{ApproverReply, LOOK_EVERY, OPEN_MAX};
 pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, PolicyPair};
@@ -158,7 +158,7 @@ impl Decisions {
 pub struct Policies {
     pub(crate) server: Arc<ServerState>,
     store: Arc<Store>,
-    /// The store on the operators' lane.
+    /// The store on the operators' connections.
     pub(crate) operators: Arc<Store>,
     trials: Trials,
 }
@@ -168,7 +168,7 @@ pub struct Policies {
 pub struct Approvals {
     pub(crate) server: Arc<ServerState>,
     pub(crate) store: Arc<Store>,
-    /// The store on the operators' lane.
+    /// The store on the operators' connections.
     pub(crate) operators: Arc<Store>,
     decisions: Arc<Decisions>,
 }
@@ -178,7 +178,7 @@ pub struct Approvals {
 pub struct Identities {
     pub(crate) server: Arc<ServerState>,
     pub(crate) store: Arc<Store>,
-    /// The store on the operators' lane.
+    /// The store on the operators' connections.
     pub(crate) operators: Arc<Store>,
     policies: Arc<Policies>,
     credentials: Credentials,
@@ -190,7 +190,7 @@ pub struct Identities {
 pub struct Privacy {
     server: Arc<ServerState>,
     store: Arc<Store>,
-    /// The store on the operators' lane.
+    /// The store on the operators' connections.
     pub(crate) operators: Arc<Store>,
     forgotten: ForgettingMarks,
     /// Deleted tenants without remaining rows.
@@ -202,7 +202,7 @@ pub struct Privacy {
 pub struct Insight {
     pub(crate) server: Arc<ServerState>,
     store: Arc<Store>,
-    /// The store on the operators' lane.
+    /// The store on the operators' connections.
     operators: Arc<Store>,
     pub(crate) decisions: Arc<Decisions>,
     policies: Arc<Policies>,
@@ -214,7 +214,7 @@ pub struct Insight {
 /// The services of one server over its store.
 #[derive(Debug)]
 pub struct Gate {
-    /// The store, on the agents' lane.
+    /// The store, on the agents' connections.
     pub store: Arc<Store>,
     /// The state that all of them share.
     pub server: Arc<ServerState>,
@@ -237,7 +237,8 @@ impl Gate {
     /// tenant begins with the built-in one.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        let (store, operators) = (Arc::new(store.on(Lane::Agents)), Arc::new(store.on(Lane::Operators)));
+        let (store, operators) =
+            (Arc::new(store.on(ConnectionClass::Agents)), Arc::new(store.on(ConnectionClass::Operators)));
         let decisions = Arc::new(Decisions::new(policy, Arc::clone(&store) as _, metrics, clock));
         let server = Arc::clone(&decisions.server);
         let policies = Arc::new(Policies {

@@ -32,6 +32,7 @@ pub mod ids;
 pub mod inbox;
 pub mod json;
 pub mod ledger;
+pub(crate) mod manual;
 mod mask;
 pub mod outcome;
 pub mod pattern;

@@ -45,9 +45,11 @@ pub use explained_call::RecordedCall;
 pub use rule::{BreakScope, CountCeiling, PolicySection, Rule, RuleLogic, SectionProblem, take_in};
 pub use set::{Mode, PLACEHOLDERS, RuleSet, RuleSlot, WINDOW_DEFAULT};
 
+use crate::domain::manual::manual;
+
 macro_rules! rule {
     ($id:ident) => {
-        $id::RULE.source(include_str!(concat!(stringify!($id), ".rs")))
+        $id::RULE.manual(manual!(concat!(stringify!($id), ".rs")))
     };
 }
 

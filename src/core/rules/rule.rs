@@ -23,7 +23,7 @@ pub struct Rule {
     pub per_tool: bool,
     /// Maximum count of its levels.
     pub reach: CountCeiling,
-    source: &'static str,
+    manual: &'static str,
     defaults: Defaults,
 }
 
@@ -156,7 +156,7 @@ impl Rule {
             closes: BreakScope::Nothing,
             per_tool: false,
             reach: CountCeiling::Window,
-            source: "",
+            manual: "",
             defaults,
         }
     }
@@ -196,10 +196,10 @@ impl Rule {
         Self { reach, ..self }
     }
 
-    /// Sets its file's text, whose doc comment is its manual.
+    /// Sets its manual: the doc comment at the head of its file.
     #[must_use]
-    pub const fn source(self, source: &'static str) -> Self {
-        Self { source, ..self }
+    pub const fn manual(self, manual: &'static str) -> Self {
+        Self { manual, ..self }
     }
 
     /// Its built-in parameters.
@@ -214,7 +214,7 @@ impl Rule {
     /// One-line summary.
     #[must_use]
     pub fn summary(&self) -> Option<&'static str> {
-        let first = self.source.lines().next()?.strip_prefix("//! ")?;
+        let first = self.manual.lines().next()?.strip_prefix("//! ")?;
         first.split_once(": ").map(|(_, summary)| summary)
     }
 }

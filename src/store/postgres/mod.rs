@@ -109,7 +109,7 @@ pub use prices::{ModelPrices, set_prices};
 pub use profiles::{CountingRound, Learn};
 pub use prune::DeletedRows;
 pub use queue::{Pending, QueueSlot};
-pub use read::Lane;
+pub use read::ConnectionClass;
 pub use reseal::{Reseal, Uses};
 pub use retention::{RETAIN_DAYS_MIN, RetentionResult, retain};
 pub use server_roles::{CarriedState, analyze, make_roles, read_carried_state};
@@ -164,14 +164,14 @@ impl fmt::Debug for StoreSettings {
     }
 }
 
-/// The database, read over the connections of a lane: at first those of agents. Clones are one.
+/// The database, read over the connections of one class: at first those of agents. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Store {
     readers: Readers,
     /// For what takes longer, so that it keeps nobody from reading.
     slow: Readers,
-    /// `readers` and `slow` of each lane.
-    lanes: [(Readers, Readers); 2],
+    /// `readers` and `slow` of each class.
+    connection_classes: [(Readers, Readers); 2],
     /// For what is read for many at once.
     gatherers: Readers,
     gathers: Arc<GatheredReads>,
@@ -234,11 +234,11 @@ impl Store {
         let writer = Arc::new(Mutex::new(Some(tokio::spawn(writer.run(jobs)))));
         let reads = |name, max, work| readers(name, (max, work), Some(Arc::clone(&pulse)));
         let operators = |name, max, work| reads(name, max, work).of_operators(OPERATORS_WAIT);
-        let lanes = [
+        let connection_classes = [
             (reads("callgate reader", READERS_MAX, READ), reads("callgate slow reader", SLOW_MAX, SLOW)),
             (operators("callgate people", OPERATORS_MAX, READ), operators("callgate export", EXPORTS_MAX, SLOW)),
         ];
-        let (readers, slow) = lanes[Lane::Agents as usize].clone();
+        let (readers, slow) = connection_classes[ConnectionClass::Agents as usize].clone();
         tokio::spawn(build_indexes(slow.clone()));
         let gatherers = reads::gatherer_options(options.clone(), is_distributed);
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
@@ -249,7 +249,7 @@ impl Store {
             gatherers,
             readers,
             slow,
-            lanes,
+            connection_classes,
             pulse,
             queue,
             writer,
@@ -264,10 +264,10 @@ impl Store {
         })
     }
 
-    /// The same store, read over the connections of another lane.
+    /// The same store, read over the connections of another class.
     #[must_use]
-    pub fn on(&self, lane: Lane) -> Self {
-        let (readers, slow) = self.lanes[lane as usize].clone();
+    pub fn on(&self, class: ConnectionClass) -> Self {
+        let (readers, slow) = self.connection_classes[class as usize].clone();
         Self { readers, slow, ..self.clone() }
     }
 
@@ -332,7 +332,9 @@ impl Store {
         if let Some(writer) = self.writer.lock().await.take() {
             let _ = writer.await;
         }
-        for readers in self.lanes.iter().flat_map(|(readers, slow)| [readers, slow]).chain([&self.gatherers]) {
+        for readers in
+            self.connection_classes.iter().flat_map(|(readers, slow)| [readers, slow]).chain([&self.gatherers])
+        {
             readers.close().await;
         }
         self.pulse.close().await;

@@ -30,7 +30,7 @@ const LIFE: Duration = Duration::from_secs(1_800);
 
 /// Class of readers. Each has connections of its own, so that neither delays the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub enum ConnectionClass {
     /// Agents: decisions, and the upkeep that they need.
     Agents,
     /// Operators: lists, reports, exports and watches, however many and however long.

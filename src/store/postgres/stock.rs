@@ -54,8 +54,8 @@ impl Store {
     /// Current load.
     #[must_use]
     pub fn load(&self) -> StoreLoad {
-        let lanes = self.lanes.iter().flat_map(|(readers, slow)| [readers, slow]);
-        let pools = lanes.chain([&self.gatherers, self.pulse.connections()]).map(Readers::pool).collect();
+        let classes = self.connection_classes.iter().flat_map(|(readers, slow)| [readers, slow]);
+        let pools = classes.chain([&self.gatherers, self.pulse.connections()]).map(Readers::pool).collect();
         StoreLoad { queued: QUEUE_MAX - self.queue.capacity(), pools }
     }
 

@@ -16,7 +16,7 @@ const SOURCE: &str = include_str!("../../../../tests/own_rule/same_tool.rs");
 
 /// The one line.
 fn rules() -> Vec<Rule> {
-    let own = same_tool::RULE.source(SOURCE);
+    let own = same_tool::RULE.manual(SOURCE);
     RULES.iter().copied().chain([own]).collect()
 }
 

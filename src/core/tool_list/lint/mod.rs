@@ -36,7 +36,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use crate::domain::closed_set::closed_set;
+use crate::domain::{closed_set::closed_set, manual::manual};
 
 pub use self::{
     facts::{ListFacts, ToolDeclaration, ToolFacts},
@@ -94,7 +94,7 @@ pub struct Lint {
     pub id: &'static str,
     /// Default severity, unless [`SeverityOverrides`] override it.
     pub severity: Severity,
-    source: &'static str,
+    manual: &'static str,
     check: fn(&ListFacts<'_>) -> Vec<LintReport>,
 }
 
@@ -102,7 +102,7 @@ impl Lint {
     /// Its manual: reports, reason, known problems.
     #[must_use]
     pub fn manual(&self) -> String {
-        let lines = self.source.lines().map_while(|line| line.strip_prefix("//!"));
+        let lines = self.manual.lines().map_while(|line| line.strip_prefix("//!"));
         let lines: Vec<&str> = lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
         lines.join("\n").trim().to_owned()
     }
@@ -121,7 +121,7 @@ macro_rules! lint {
         Lint {
             id: stringify!($id),
             severity: Severity::$severity,
-            source: include_str!(concat!(stringify!($id), ".rs")),
+            manual: manual!(concat!(stringify!($id), ".rs")),
             check: $id::check,
         }
     };
