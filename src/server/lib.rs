@@ -4,6 +4,7 @@
 #[macro_use]
 extern crate callgate_client;
 
+mod audit_stream;
 pub mod auth;
 pub mod backups;
 pub mod config;

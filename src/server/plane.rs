@@ -13,7 +13,7 @@ use crate::{
     gate::{Gate, NoAnswer},
     grpc,
     notifications::{self, Destinations},
-    telemetry::Metrics,
+    telemetry::{AuditExporter, Metrics},
     tenant_keys::KeyFile,
     traced::BatchTracer,
     workers,
@@ -120,6 +120,11 @@ impl ServerHandle {
     /// Notifies these destinations, from now on.
     pub(super) fn notify(&mut self, destinations: &Destinations) {
         self.workers.extend(notifications::start(destinations, &self.gate));
+    }
+
+    /// Exports the audit log, from now on.
+    pub(super) fn export_audit(&mut self, exporter: Arc<AuditExporter>) {
+        self.workers.push(workers::export_audit(exporter, &self.gate));
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.

@@ -88,6 +88,9 @@ async fn served(config: ServeConfig, telemetry: &Telemetry) -> anyhow::Result<()
     if let Some(destinations) = &destinations {
         plane.notify(destinations);
     }
+    if let Some(exporter) = telemetry.audit_exporter() {
+        plane.export_audit(exporter);
+    }
     let policy = plane.policy();
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");

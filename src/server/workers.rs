@@ -8,8 +8,10 @@ use tokio::{
 };
 
 use crate::{
+    audit_stream,
     gate::{Gate, NoAnswer},
     keys,
+    telemetry::AuditExporter,
 };
 
 type Work = Pin<Box<dyn Future<Output = Result<(), NoAnswer>> + Send>>;
@@ -97,23 +99,43 @@ const SHARING: &str = "what replicas share (how tools fare, what is halted or fo
 
 /// Starts all of them.
 pub(super) fn start(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
-    let mut started: Vec<_> = WORKERS.iter().map(|worker| tokio::spawn(run(worker, Arc::clone(gate)))).collect();
+    let start = |worker: &'static Worker| {
+        tokio::spawn(run(worker.name, worker.every, worker.trouble, Arc::clone(gate), worker.work))
+    };
+    let mut started: Vec<_> = WORKERS.iter().map(start).collect();
     // It waits for issuers to be asked about, too.
     started.push(tokio::spawn(keys::follow(Arc::clone(&gate.identities))));
     started
 }
 
+/// Starts the export of the audit log.
+pub(super) fn export_audit(exporter: Arc<AuditExporter>, gate: &Arc<Gate>) -> JoinHandle<()> {
+    const EVERY: Duration = Duration::from_secs(2);
+    const TROUBLE: &str = "audit entries could not be exported; they are exported again until the collector has them";
+    let work = move |gate: Arc<Gate>| -> Work {
+        let exporter = Arc::clone(&exporter);
+        Box::pin(async move { audit_stream::export_entries(&exporter, &gate).await })
+    };
+    tokio::spawn(run("audit_stream", EVERY, TROUBLE, Arc::clone(gate), work))
+}
+
 /// Runs the work repeatedly, and logs a trouble once until it is over.
-async fn run(worker: &'static Worker, gate: Arc<Gate>) {
+async fn run(
+    name: &'static str,
+    every: Duration,
+    trouble: &'static str,
+    gate: Arc<Gate>,
+    work: impl Fn(Arc<Gate>) -> Work,
+) {
     let mut is_troubled = false;
     loop {
-        let next = Instant::now() + (worker.every - jitter(worker.every / 10));
-        let worked = (worker.work)(Arc::clone(&gate)).await;
-        gate.server.metrics().record_work(worker.name, worked.is_ok());
+        let next = Instant::now() + (every - jitter(every / 10));
+        let worked = work(Arc::clone(&gate)).await;
+        gate.server.metrics().record_work(name, worked.is_ok());
         if let Err(error) = worked.as_ref().map_err(ToString::to_string)
             && !is_troubled
         {
-            tracing::warn!(%error, "{}", worker.trouble);
+            tracing::warn!(%error, "{trouble}");
         }
         is_troubled = worked.is_err();
         sleep_until(next).await;

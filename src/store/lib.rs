@@ -21,8 +21,8 @@ pub use decision_store::{Answer, DecisionStore};
 pub use error::{ConflictCause, OpenError, OverloadedPart, StoreError};
 pub use memory::MemoryStore;
 pub use postgres::{
-    AuditedEvent, BatchSpans, CONNECTIONS_MAX, CallRange, CarriedState, ClaimedNotification, Clocks, Commit,
-    CommittedChange, ConnectionClass, Contents, CopyError, CountingRound, DatabaseStatus, DecisionsPerMinute,
+    AuditBatch, AuditedEvent, BatchSpans, CONNECTIONS_MAX, CallRange, CarriedState, ClaimedNotification, Clocks,
+    Commit, CommittedChange, ConnectionClass, Contents, CopyError, CountingRound, DatabaseStatus, DecisionsPerMinute,
     DeletedRows, DistributionResult, DueTree, DueTrees, ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting,
     Inspection, Learn, ModelPrices, NewNotification, OpenCircuit, PARTS, Pending, Pool, Questions, QueueSlot,
     RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights, SchemaState, SessionTree, SignedIn, Store, StoreLoad,

@@ -8,6 +8,7 @@ mod common;
 
 mod adversary;
 mod agents;
+mod audit_stream;
 mod backup;
 mod contexts;
 mod crash;

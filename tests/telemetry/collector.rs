@@ -132,6 +132,8 @@ pub(crate) struct Attribute {
 pub(crate) struct AnyValue {
     #[prost(string, tag = "1")]
     pub(crate) text: String,
+    #[prost(int64, tag = "3")]
+    pub(crate) number: i64,
 }
 
 impl ReceivedTelemetry {

@@ -5,7 +5,7 @@ use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
 use tracing::{Event, Metadata, Subscriber, subscriber::Interest};
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
-use super::sampling;
+use super::{names, sampling};
 
 /// Bridge of log lines to OpenTelemetry. It does not learn of spans as they are entered, which would cost every poll of
 /// every call; so each line gets its trace here.
@@ -26,6 +26,10 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        // Audit entries are exported by themselves, with their numbers and until the collector has them.
+        if event.metadata().target() == names::TARGET_AUDIT {
+            return;
+        }
         let _trace = sampling::current().attach();
         Layer::<S>::on_event(&self.0, event, context);
     }

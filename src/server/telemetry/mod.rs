@@ -17,7 +17,7 @@
 //! - `database`: the spans of database queries.
 //! - `metrics`: counters, histograms and gauges; `bounded_set`: the limit on label values.
 //! - `log_writer`: the thread that writes log lines.
-//! - `logs`: the log lines as records, each in its trace.
+//! - `logs`: the log lines as records, each in its trace; `audit_records`: audit entries as records.
 //! - `scrape`: the same metrics in the text format of Prometheus.
 //! - `environment`: the settings by `OTEL_*` variables.
 //! - `otlp`, `post`, `watch`: the exporters, their HTTP client, and their timeouts and log lines.
@@ -25,6 +25,7 @@
 #[macro_use]
 mod attributes;
 
+mod audit_records;
 mod bounded_set;
 pub mod context;
 pub mod database;
@@ -49,6 +50,7 @@ pub mod verdict;
 mod waits;
 mod watch;
 
+pub use audit_records::AuditExporter;
 pub use metrics::Metrics;
 pub use otlp::ProbeOutcome;
 pub use scrape::Scrape;

@@ -20,6 +20,9 @@ pub const SERVICE: &str = "callgate";
 /// The log target of decisions, for filters: `callgate::decision=debug`.
 pub const TARGET_DECISION: &str = "callgate::decision";
 
+/// The log target of audit entries, and the scope of their records.
+pub const TARGET_AUDIT: &str = "callgate::audit";
+
 /// The log target of reports, for filters: `callgate::record=debug`.
 pub const TARGET_RECORD: &str = "callgate::record";
 
@@ -281,7 +284,7 @@ names! {
     /// `counters` and others. Metrics.
     DELETED = "callgate.deleted.kind",
     /// A background worker: `leases`, `partitions`, `sharing`, `credentials`, `learning`, `stock`, `tenants`, `clocks`,
-    /// `retention`, `self_corrections`, `audit`. Metrics.
+    /// `retention`, `calls_hourly`, `self_corrections`, `audit`, `audit_stream`. Metrics.
     WORKER = "callgate.worker",
     /// Kind of a notified destination: `webhook`, `slack`, `email`. Metrics.
     CHANNEL = "callgate.notification.channel",
@@ -315,6 +318,11 @@ names! {
     AUDIT_WHAT = "callgate.audit.action",
     /// Reason of the author, if any.
     AUDIT_WHY = "callgate.audit.reason",
+    /// Number of an audit entry in its tenant's log, without gaps from 1. On its record for the collector, as is the
+    /// next one, not on its line.
+    AUDIT_NUMBER = "callgate.audit.number",
+    /// Hash of an audit entry, hexadecimal: with its number an anchor of `callgate audit verify`.
+    AUDIT_HASH = "callgate.audit.hash",
     /// Cause of a failure. Logs.
     ERROR = "callgate.error",
 }

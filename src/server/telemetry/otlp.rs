@@ -4,7 +4,7 @@
 //!
 //! There are no retries: the next export is the retry, and Postgres holds the record.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{
@@ -30,6 +30,7 @@ use tokio::{
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::{
+    audit_records::AuditExporter,
     environment::{Destination, DestinationTls, ExportPlan, Protocol},
     error_texts::plain,
     names,
@@ -48,6 +49,7 @@ const HANG_UP_MAX: Duration = Duration::from_millis(500);
 pub(super) struct Otlp {
     pub(super) traces: Option<SdkTracerProvider>,
     pub(super) logs: Option<SdkLoggerProvider>,
+    pub(super) audit: Option<Arc<AuditExporter>>,
     meters: SdkMeterProvider,
     hang_up: watch::Sender<bool>,
     lines: Vec<CollectorLink>,
@@ -129,6 +131,10 @@ pub(super) fn start(
         Ok(SdkLoggerProvider::builder().with_resource(resource()).with_log_processor(processor).build())
     });
     let logs = logs.transpose()?;
+    let audit = plan.logs.as_ref().map(|to| -> Result<_, TelemetryError> {
+        Ok(Arc::new(AuditExporter::new(exporter!(Signal::Logs, LogExporter, to, lines))))
+    });
+    let audit = audit.transpose()?;
     let meters = match &plan.metrics {
         None => meters,
         Some(to) => {
@@ -138,7 +144,7 @@ pub(super) fn start(
     };
     let meters = meters.build();
     let lines = lines.lines.into_iter().map(|(_, line)| line).collect();
-    Ok((Otlp { traces, logs, meters: meters.clone(), hang_up, lines }, meters))
+    Ok((Otlp { traces, logs, audit, meters: meters.clone(), hang_up, lines }, meters))
 }
 
 /// Sends an empty export of each signal, with the clients of [`start`]: the signal, its endpoint, and the collector's
@@ -182,7 +188,7 @@ pub struct ProbeOutcome {
 impl Otlp {
     /// Sends the rest, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
     pub(super) async fn shutdown(self) {
-        let Self { traces, logs, meters, hang_up, lines } = self;
+        let Self { traces, logs, meters, hang_up, lines, .. } = self;
         // The SDK's shutdown blocks, and a blocked thread of the runtime could not send the rest.
         let longest = FLUSH_MAX + HANG_UP_MAX;
         let traces = traces.map(|traces| run_on_thread(move || traces.shutdown_with_timeout(longest)));

@@ -16,7 +16,7 @@ use tracing_subscriber::{
 };
 
 use super::{
-    Metrics, Scrape,
+    AuditExporter, Metrics, Scrape,
     environment::{self, OtelEnvironment},
     log_writer::{self, LogWriter},
     logs::Records,
@@ -129,6 +129,12 @@ impl Telemetry {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
+    }
+
+    /// Exporter of audit entries; none where log lines are not exported.
+    #[must_use]
+    pub fn audit_exporter(&self) -> Option<Arc<AuditExporter>> {
+        self.otlp.as_ref().and_then(|otlp| otlp.audit.clone())
     }
 
     /// The present metrics, in the text format of Prometheus.

@@ -232,13 +232,7 @@ impl Store {
         );
         let query = query.bind(tenant.0).bind(before.map(big)).bind(i64::try_from(max).unwrap_or(i64::MAX));
         let opener = self.opener(tenant);
-        let opened = |row: &PgRow| {
-            let mut entry = entry(row)?;
-            let [_, _, _, session, _, why] = &mut entry.words;
-            let session = session.text.as_deref().unwrap_or_default();
-            why.text = opener.reason(session, entry.number, why.text.take(), row.try_get("resealed")?)?;
-            Ok(entry)
-        };
+        let opened = |row: &PgRow| open_entry(&opener, row);
         self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(opened).collect()).await
     }
 
@@ -280,6 +274,15 @@ pub(super) async fn check(
     let head = head.map(anchor).transpose()?;
     tx.commit().await?;
     Ok(check.end(head.as_ref()))
+}
+
+/// An entry with its reason decrypted.
+pub(super) fn open_entry(opener: &Opener, row: &PgRow) -> LoadedRow<ChainEntry> {
+    let mut entry = entry(row)?;
+    let [_, _, _, session, _, why] = &mut entry.words;
+    let session = session.text.as_deref().unwrap_or_default();
+    why.text = opener.reason(session, entry.number, why.text.take(), row.try_get("resealed")?)?;
+    Ok(entry)
 }
 
 fn entry(row: &PgRow) -> LoadedRow<ChainEntry> {

@@ -2,6 +2,7 @@
 
 mod append;
 pub mod audit;
+mod audit_stream;
 mod batch_reader;
 mod bind;
 mod bulkheads;
@@ -90,6 +91,7 @@ use callgate_core::domain::{
     previous::StoredResult,
 };
 
+pub use audit_stream::AuditBatch;
 pub use clocks::{Clocks, clocks};
 pub use commits::Commit;
 pub use connect::{parse_url, reached_at};

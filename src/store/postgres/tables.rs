@@ -61,7 +61,7 @@ const fn table(owner: RowOwner, name: &'static str) -> Table {
 }
 
 /// Call trees first, then their tables in lock order.
-pub(super) static TABLES: [Table; 30] = [
+pub(super) static TABLES: [Table; 31] = [
     Table { ends: Apart, epoch: Some(Tree), ..table(Tree, "call_tree") },
     Table {
         ends: Apart,
@@ -149,6 +149,7 @@ pub(super) static TABLES: [Table; 30] = [
     table(Server, "console_session"),
     table(Server, "schema_floor"),
     table(Tenant, "audit_head"),
+    table(Tenant, "audit_stream"),
     Table {
         export: Some(Export::OfName(
             "audit",
