@@ -139,6 +139,21 @@ async fn unknown_figure_is_not_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_save_the_cost_that_the_policy_expects_where_none_was_reported() {
+    let priced = "    get_order: {effect: read, cost_usd: 0.30}\n    drop_all: {effect: write, cost_usd: 2}\n";
+    let text = POLICY.replace("    get_order: {effect: read}\n", priced);
+    let plane = Plane::start(&policy::compile(&text).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    assert_eq!(evaluate_call(&mut client, "one", "c1", "get_order", 1).await, Decision::Allow);
+    record(&mut client, success("one", "c1", r#"{"state":"sent"}"#)).await;
+    assert_eq!(evaluate_call(&mut client, "one", "c2", "get_order", 1).await, Decision::Reuse);
+    assert_eq!(evaluate_call(&mut client, "one", "c3", "drop_all", 1).await, Decision::Deny);
+    let saved = now(&mut Fleets::new(plane.channel().await)).await.saved.expect("savings");
+    assert_eq!((saved.reused_calls, saved.denied_calls), (1, 1));
+    assert_eq!((saved.priced_calls, saved.cost_micros), (2, Some(2_300_000)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_that_fails_for_all_is_told_of_until_it_works() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;

@@ -174,7 +174,7 @@ async fn refusals(
     let rows = sqlx::query(AssertSqlSafe(format!(
         // The repeated call is joined by columns: row-level security prevents index scans on other expressions.
         "with refused as materialized (
-           select c.shard, c.epoch, c.at, c.decision, r.first ->> 0 as session_id, r.first ->> 1 as call_id
+           select c.shard, c.epoch, c.at, c.decision, c.reserved_micros, r.first ->> 0 as session_id, r.first ->> 1 as call_id
            from call c
            left join lateral (
              select jsonb_path_query_first(c.findings, '$[*].reuse') as first where c.decision = {REUSE}) r on true
@@ -188,7 +188,8 @@ async fn refusals(
            count(*) filter (where c.decision = {REUSE}) as reused,
              count(*) filter (where c.decision = {DENY}) as denied,
            count(*) filter (where c.decision = {STOP}) as stopped,
-           count(x.cost_micros) as priced, sum(x.cost_micros)::bigint as cost_micros,
+           count(coalesce(x.cost_micros, nullif(c.reserved_micros, 0))) as priced,
+           sum(coalesce(x.cost_micros, nullif(c.reserved_micros, 0)))::bigint as cost_micros,
            count(x.tokens) as with_tokens, sum(x.tokens)::bigint as tokens
          from refused c
          left join lateral (
