@@ -11,6 +11,7 @@ use crate::telemetry;
 use callgate_core::{
     domain::{
         call::{Call, Proposal, Request},
+        effect::EffectKind,
         ids::{TenantId, ToolName},
         outcome::OutcomeStatus,
         rejection::RecordRejection,
@@ -27,6 +28,8 @@ use callgate_store::Slot;
 pub struct RecordAnswer {
     /// The call's tool.
     pub tool: ToolName,
+    /// True when it is a `check`.
+    pub is_check: bool,
     /// The stored result, and the advice.
     pub recorded: RecordResult,
     /// Text for the model.
@@ -75,15 +78,22 @@ impl Decisions {
                 }
             };
             let (tool, empty_means) = (call.tool.clone(), policy.tool(&call.tool).empty_means);
+            let is_check = call.effect.kind == EffectKind::Check;
             let text = engine::envelope::envelope_of_report(call, empty_means, &recorded);
             match recorded.change.take() {
-                None => DecisionOutcome::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: true })),
+                None => DecisionOutcome::Unchanged(Box::new(RecordAnswer {
+                    tool,
+                    is_check,
+                    recorded,
+                    text,
+                    replayed: true,
+                })),
                 #[cfg(feature = "break-invariants")]
                 Some(_) if callgate_store::is_broken("lost") && report.status == OutcomeStatus::Success => {
-                    Decided::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: false }))
+                    Decided::Unchanged(Box::new(RecordAnswer { tool, is_check, recorded, text, replayed: false }))
                 }
                 Some(change) => DecisionOutcome::Append(
-                    Box::new(RecordAnswer { tool, recorded, text, replayed: false }),
+                    Box::new(RecordAnswer { tool, is_check, recorded, text, replayed: false }),
                     vec![*change],
                 ),
             }
@@ -95,7 +105,8 @@ impl Decisions {
         let settled = &answer.recorded.settled;
         self.end_turn(&policy, tenant, &answer.tool, settled).await;
         let took = self.server.clock.elapsed_since(started);
-        self.server.metrics.record_report(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
+        let tool = (&answer.tool, policy.is_declared(&answer.tool));
+        self.server.metrics.record_report(settled, tool, answer.is_check, took);
         answer.recorded.trial.iter().for_each(|trial| self.server.metrics.record_retry(trial));
         self.server.metrics.record_redactions(&answer.recorded.secrets);
         telemetry::verdict::log_outcome(settled);

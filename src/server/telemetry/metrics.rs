@@ -27,8 +27,8 @@ pub use self::{
 };
 use super::{bounded_set::BoundedSet, names};
 use callgate_core::domain::{
-    call::Proposal, event::SettledEvent, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
-    verdict::Verdict,
+    call::Proposal, event::SettledEvent, failure::FailureKind, ids::ToolName, outcome::OutcomeStatus, profile::Trial,
+    redaction::Secrets, verdict::Verdict,
 };
 
 /// Tools that have figures of their own.
@@ -198,10 +198,20 @@ impl Metrics {
 
     /// A call of a tool, which the policy declares or not, was reported on, and the report answered after `took`,
     /// commit included.
-    pub fn record_report(&self, settled: &SettledEvent, (tool, is_declared): (&ToolName, bool), took: Duration) {
+    pub fn record_report(
+        &self,
+        settled: &SettledEvent,
+        (tool, is_declared): (&ToolName, bool),
+        is_check: bool,
+        took: Duration,
+    ) {
         let failure = KeyValue::new(names::FAILURE_KIND, settled.failure.map_or(names::NONE, FailureKind::as_str));
+        // The tool works: its result is that something else does not.
+        let is_negative =
+            is_check && settled.status == OutcomeStatus::Error && settled.failure == Some(FailureKind::Other);
+        let outcome = if is_negative { names::NEGATIVE } else { settled.status.as_str() };
         let labels = [
-            KeyValue::new(names::OUTCOME, settled.status.as_str()),
+            KeyValue::new(names::OUTCOME, outcome),
             failure.clone(),
             KeyValue::new(names::TOOL, self.tools.label(tool, is_declared)),
         ];

@@ -230,7 +230,8 @@ names! {
     RETRY_AFTER_MS = "callgate.retry_after_ms",
     /// `enforce` or `shadow`. Metrics.
     MODE = "callgate.mode",
-    /// Outcome of a call: `running`, `success`, `error`, `cancelled`, `unknown`.
+    /// Outcome of a call: `running`, `success`, `error`, `cancelled`, `unknown`; in metrics `negative` for a `check` whose
+    /// result is a failure of what it checks.
     OUTCOME = "callgate.outcome",
     /// Failure kind, of a closed set. On metrics [`NONE`] without a failure.
     FAILURE_KIND = "callgate.failure_kind",
@@ -397,6 +398,9 @@ pub const RPC_OK: &str = "OK";
 
 /// The value for names outside a bounded set.
 pub const OTHER: &str = "_OTHER";
+
+/// The value of [`OUTCOME`] for a `check` whose result is a failure of what it checks.
+pub const NEGATIVE: &str = "negative";
 
 /// The value of [`RULE`] and [`FAILURE_KIND`] on metrics without one.
 pub const NONE: &str = "none";

@@ -245,7 +245,9 @@ fn completeness(spec: &ToolSpec, report: &OutcomeReport) -> (Option<bool>, Optio
 }
 
 fn came_to(call: &Call, report: &OutcomeReport) -> (OutcomeStatus, Option<FailureKind>) {
-    let failure = report.error.as_ref().map(classify::classify);
+    let is_check = call.effect.kind == EffectKind::Check;
+    let classify = if is_check { classify::classify_check } else { classify::classify };
+    let failure = report.error.as_ref().map(classify);
     let status = match report.status {
         // Settled by an operator, or known not to have started.
         status if report.by.is_some() || report.not_started => status,

@@ -35,17 +35,27 @@ use crate::domain::failure::{ErrorReport, FailureKind};
 #[must_use]
 pub fn classify(report: &ErrorReport) -> FailureKind {
     let message = Message::of(&report.message);
+    of_codes(report, &message).or_else(|| from_message(&message)).unwrap_or(FailureKind::Other)
+}
+
+/// The failure kind of a `check`, whose message is its finding: a failing test that prints "invalid argument" or
+/// "connection refused" says nothing of the call. Codes alone count.
+#[must_use]
+pub fn classify_check(report: &ErrorReport) -> FailureKind {
+    of_codes(report, &Message::of(&report.message)).unwrap_or(FailureKind::Other)
+}
+
+/// The kind by the report's codes and statuses.
+fn of_codes(report: &ErrorReport, message: &Message) -> Option<FailureKind> {
     let status = report.http_status.and_then(status::of_http);
     let named = |name: &Option<String>| {
         let known = codes::find_code(name.as_deref()?)?;
-        Some(settle(known, status, &message))
+        Some(settle(known, status, message))
     };
     named(&report.provider_code)
         .or_else(|| named(&report.error_type))
-        .or_else(|| status.map(|kind| narrow(kind, &message)))
-        .or_else(|| report.grpc_status.and_then(status::of_grpc).map(|kind| narrow(kind, &message)))
-        .or_else(|| from_message(&message))
-        .unwrap_or(FailureKind::Other)
+        .or_else(|| status.map(|kind| narrow(kind, message)))
+        .or_else(|| report.grpc_status.and_then(status::of_grpc).map(|kind| narrow(kind, message)))
 }
 
 /// Text of an error.

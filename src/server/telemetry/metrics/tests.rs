@@ -133,7 +133,12 @@ const EXPECTED: &[(&str, f64)] = &[
     ),
     ("callgate.loops [{loop}] callgate.level=critical callgate.mode=enforce callgate.rule=repeat", 1.0),
     ("callgate.loops [{loop}] callgate.level=critical callgate.mode=shadow callgate.rule=repeat", 1.0),
-    ("callgate.record.duration [s]", 1.5),
+    (
+        "callgate.records [{report}] callgate.failure_kind=other callgate.outcome=negative \
+         gen_ai.tool.name=charge_card",
+        1.0,
+    ),
+    ("callgate.record.duration [s]", 2.0),
     (
         "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error \
          gen_ai.tool.name=_OTHER",
@@ -165,16 +170,20 @@ fn everything_is_counted_by_bounded_labels() {
     metrics.record_report(
         &testing::settled_event(OutcomeStatus::Success, None, None),
         (&card.request.tool, true),
+        false,
         took,
     );
     let double = SettledEvent { double_effect: true, ..testing::settled_event(OutcomeStatus::Success, None, None) };
-    metrics.record_report(&double, (&card.request.tool, true), took);
+    metrics.record_report(&double, (&card.request.tool, true), false, took);
     let limited = Some(FailureKind::RateLimited);
     metrics.record_report(
         &testing::settled_event(OutcomeStatus::Error, limited, Some((true, 1_000))),
         (&card.request.tool, false),
+        false,
         took,
     );
+    let negative = testing::settled_event(OutcomeStatus::Error, Some(FailureKind::Other), None);
+    metrics.record_report(&negative, (&card.request.tool, true), true, took);
     metrics.record_commit(3, took, took);
     metrics.conflict("version");
     metrics.turned_away();

@@ -11,7 +11,7 @@ use crate::domain::failure::{
     FailureKind::{self, Internal, InvalidArgument, NotFound, Other},
 };
 
-use super::{classify, codes, status};
+use super::{classify, classify_check, codes, status};
 
 fn text(message: &str) -> ErrorReport {
     ErrorReport { message: message.to_owned(), ..ErrorReport::default() }
@@ -36,6 +36,18 @@ fn bare(code: &str, message: &str) -> ErrorReport {
 
 fn of_type(error_type: &str, message: &str) -> ErrorReport {
     ErrorReport { error_type: Some(error_type.to_owned()), ..text(message) }
+}
+
+#[test]
+fn message_of_a_check_is_its_finding_and_no_evidence() {
+    for finding in
+        ["error: invalid argument", "FAILED test_login: Connection refused", "429 Too Many Requests", "timeout"]
+    {
+        assert_eq!(classify_check(&text(finding)), Other, "{finding}");
+    }
+    assert_ne!(classify(&text("FAILED test_login: Connection refused")), Other);
+    assert_eq!(classify_check(&http(503, "")), FailureKind::Unavailable);
+    assert_eq!(classify_check(&of_type("timeout", "")), FailureKind::Timeout);
 }
 
 fn check(rows: &[(ErrorReport, FailureKind)]) {
