@@ -5,6 +5,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
+    approvals_bulk::{self, ApproveManyArgs, DenyManyArgs, FilterArgs, GroupKey, SortKey},
     evaluate::text,
     server_args::{ReadArgs, WriteArgs},
 };
@@ -16,8 +17,9 @@ use callgate_client::{
 use callgate_proto::{
     time::duration,
     v1::{
-        Approval, ApprovalScope, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
-        WatchApprovalsRequest, WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
+        Approval, ApprovalGrouping, ApprovalOrder, ApprovalScope, ApprovalState, GetApprovalRequest,
+        ListApprovalsRequest, ResolveApprovalRequest, WatchApprovalsRequest, WithdrawApprovalRequest,
+        approval_service_client::ApprovalServiceClient,
     },
 };
 
@@ -38,11 +40,16 @@ enum Action {
     /// List the open approval requests
     List {
         /// List answered and expired requests too
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["sort", "by_group"])]
         all: bool,
-        /// Only requests that members of this group may answer now
-        #[arg(long, value_name = "GROUP", default_value = "", hide_default_value = true)]
-        group: String,
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// Order of the open requests [default: newest first]
+        #[arg(long)]
+        sort: Option<SortKey>,
+        /// Count the open requests by this instead of listing them
+        #[arg(long = "group-by", value_name = "KEY")]
+        by_group: Option<GroupKey>,
         #[command(flatten)]
         server: ReadArgs,
     },
@@ -73,6 +80,10 @@ enum Action {
     },
     /// Deny the call; the model gets the reason
     Deny(ResolveArgs),
+    /// Approve several requests that were listed with --json, each once
+    ApproveMany(ApproveManyArgs),
+    /// Deny all open requests that match a filter
+    DenyMany(DenyManyArgs),
     /// Withdraw a request as its requester: --by names the agent or session
     Withdraw(ResolveArgs),
     /// Print requests as they arrive, until Ctrl-C
@@ -106,9 +117,15 @@ struct ResolveArgs {
 /// Runs it.
 pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, group, server: ReadArgs { form, remote } } => {
-            list(all, group, form, client(&remote).await?).await
+        Action::List { all, filter, sort, by_group, server: ReadArgs { form, remote } } => {
+            let order = sort.map_or(ApprovalOrder::Unspecified, SortKey::order).into();
+            let group_by = by_group.map_or(ApprovalGrouping::Unspecified, GroupKey::grouping).into();
+            let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
+            let request = ListApprovalsRequest { state: state.into(), order, group_by, ..filter.request() };
+            list(request, form, client(&remote).await?).await
         }
+        Action::ApproveMany(args) => approvals_bulk::approve(args).await,
+        Action::DenyMany(args) => approvals_bulk::deny(args).await,
         Action::Show { approval_id, server: ReadArgs { form, remote } } => {
             let mut client = client(&remote).await?;
             let found = into_response(client.get_approval(GetApprovalRequest { approval_id }).await)?;
@@ -149,24 +166,25 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<AuthenticatedChannel>> {
+pub(super) async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<AuthenticatedChannel>> {
     Ok(ApprovalServiceClient::new(remote.connect().await?))
 }
 
 async fn list(
-    all: bool,
-    group: String,
+    mut request: ListApprovalsRequest,
     form: OutputFormat,
     mut client: ApprovalServiceClient<AuthenticatedChannel>,
 ) -> anyhow::Result<()> {
-    let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
-    let (state, page_size) = (state.into(), PAGE);
-    let mut request = ListApprovalsRequest { state, page_size, group, ..ListApprovalsRequest::default() };
+    let all = request.state() == ApprovalState::Unspecified;
+    request.page_size = PAGE;
     let mut page = into_response(client.list_approvals(request.clone()).await)?;
     // Of a group's, the first pages may be empty.
     while page.approvals.is_empty() && !page.next_page_token.is_empty() {
         request.page_token = page.next_page_token;
         page = into_response(client.list_approvals(request.clone()).await)?;
+    }
+    if request.group_by() != ApprovalGrouping::Unspecified {
+        return form.print_items(&page.groups, approvals_bulk::print_group);
     }
     let approvals = page.approvals;
     if approvals.is_empty() && !form.json {
@@ -174,7 +192,7 @@ async fn list(
     }
     form.print_items(&approvals, print_approval)?;
     if !page.next_page_token.is_empty() {
-        errln!("note: only the newest {PAGE} requests are shown");
+        errln!("note: only the first {PAGE} requests are shown");
     }
     Ok(())
 }

@@ -211,6 +211,11 @@ async fn approvals(sweep: &mut Sweep) {
             v1::GetApprovalRequest { approval_id: sweep.ids.approval.clone() };
         "ApprovalService/ResolveApproval" resolve_approval whole
             v1::ResolveApprovalRequest { approval_id: sweep.ids.approval.clone(), approve: true, ..Default::default() };
+        "ApprovalService/ResolveApprovals" resolve_approvals whole v1::ResolveApprovalsRequest {
+            reason: "no".into(),
+            matching: Some(v1::ListApprovalsRequest { session_id: "nobody".into(), ..Default::default() }),
+            ..Default::default()
+        };
         "ApprovalService/WithdrawApproval" withdraw_approval whole
             v1::WithdrawApprovalRequest { approval_id: sweep.ids.approval.clone(), ..Default::default() };
         "ApprovalService/WatchApprovals" watch_approvals read_stream v1::WatchApprovalsRequest::default();

@@ -2,6 +2,7 @@
 //! clock. No type here derives `FromRow` or `Message`: each edge owns its mirror.
 
 pub mod accounting;
+pub mod amount;
 pub mod answer;
 pub mod audit;
 pub mod budget;

@@ -48,6 +48,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ListApprovals", PEOPLE),
             ("GetApproval", PEOPLE),
             ("ResolveApproval", &[Approver]),
+            ("ResolveApprovals", &[Approver]),
             // Withdraws the agent's own request; an approver denies it instead.
             ("WithdrawApproval", &[Agent]),
             ("WatchApprovals", PEOPLE),

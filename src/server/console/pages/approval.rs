@@ -234,7 +234,7 @@ impl Page {
             frame: Frame::new(visitor, approvals::PATH, format!("Approval request: {}", question.tool)),
             path: path(&question.approval_id),
             state: state(&question),
-            risk: risk(&question),
+            risk: risk(question.risk()),
             until: filters::machine_time(question.expire_time.as_ref()),
             arguments,
             is_whole,

@@ -83,6 +83,7 @@ fn numbers_of_calls() -> Numbers {
         ("DescribeToolsRequest.tools", plain([&DESCRIBED_MAX])),
         (
             "RecordRequest.progress ToolCall.justification ResolveApprovalRequest.reason \
+             ResolveApprovalsRequest.reason \
              WithdrawApprovalRequest.reason CreateGrantRequest.reason RevokeGrantRequest.reason \
              ApplyPolicyRequest.note ActivatePolicyRequest.note RollbackPolicyRequest.note ForgetRequest.reason \
              ExportSubjectRequest.reason HaltRequest.reason ResumeRequest.reason SetPhaseRequest.reason \
@@ -107,6 +108,9 @@ fn numbers_of_lists_and_commands() -> Numbers {
         ),
         ("ListApprovalsRequest.group CreateTokenRequest.name", vec![bytes(TEXT_BYTES_MAX)]),
         ("ListApprovalsResponse.total_size", plain([&crate::gate::OPEN_MAX])),
+        ("ListApprovalsResponse.groups", plain([&APPROVAL_GROUPS_MAX])),
+        ("ResolveApprovalsRequest.approvals", plain([&BULK_MAX])),
+        ("ResolveApprovalsRequest.matching", plain([&BULK_DENY_MAX])),
         ("ResolveApprovalRequest.ttl CreateGrantRequest.ttl RotateTokenRequest.overlap", vec![days(TTL_DAYS_MAX)]),
         ("VerifyAuditRequest.anchors", plain([&ANCHORS_MAX])),
         ("GrantService", plain([&GRANTS_MAX])),

@@ -7,7 +7,7 @@ use crate::grpc::time::timestamp;
 use callgate_core::domain::{
     budget::RAISED_MAX,
     grant::GRANTS_MAX,
-    rejection::{BudgetNotRaised, CommandRejection, SessionUnknown},
+    rejection::{BudgetNotRaised, BulkRejection, CommandRejection, SessionUnknown},
 };
 
 const SAID_BEFORE: &str = "you have approved it before; the second approval must be another person's";
@@ -72,6 +72,7 @@ impl StatusSource for CommandRejection {
                 "two approvals are required, and hold for one call: approve without a scope".to_owned(),
             ),
             Self::Edit(rejection) => return rejection.into_status(),
+            Self::Bulk(rejection) => return rejection.into_status(),
             Self::SelfApproval => (
                 Code::PermissionDenied,
                 "SELF_APPROVAL",
@@ -107,5 +108,24 @@ impl StatusSource for BudgetNotRaised {
             ),
         };
         status(code, reason, message, None)
+    }
+}
+
+impl StatusSource for BulkRejection {
+    fn into_status(self) -> Status {
+        let (reason, message) = match self {
+            Self::ArgumentsChanged => {
+                ("ARGUMENTS_CHANGED", "its arguments are other ones than those you saw: look again")
+            }
+            Self::TwoPeople => ("BULK_TWO_PEOPLE", "two people must approve it, each by itself"),
+            Self::OnceWithAmount => {
+                ("BULK_ONCE_AMOUNT", "its tool is `once` and its arguments hold an amount: approve it by itself")
+            }
+            Self::NotPermitted => (
+                "BULK_NOT_PERMITTED",
+                "the policy does not permit it (`bulk_approve` of its tier): approve it by itself",
+            ),
+        };
+        status(Code::FailedPrecondition, reason, message, None)
     }
 }

@@ -124,6 +124,11 @@ const MISTAKES: [(&str, &str, &str); 41] = [
         "policy_engine.authorization.tiers[0].approver: is only for action: hitl, or when_exceeded: ask",
     ),
     (
+        "bulk approval where nobody is asked",
+        "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: allowlist, bulk_approve: true}]}}",
+        "policy_engine.authorization.tiers[0].bulk_approve: is only for action: hitl, or when_exceeded: ask",
+    ),
+    (
         "an approver that is none",
         "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: hitl, approver: hosts}]}}",
         "policy_engine.authorization.tiers[0].approver: ",
