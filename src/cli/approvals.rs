@@ -17,9 +17,9 @@ use callgate_client::{
 use callgate_proto::{
     time::duration,
     v1::{
-        Approval, ApprovalGrouping, ApprovalOrder, ApprovalScope, ApprovalState, GetApprovalRequest,
-        ListApprovalsRequest, ResolveApprovalRequest, WatchApprovalsRequest, WithdrawApprovalRequest,
-        approval_service_client::ApprovalServiceClient,
+        Approval, ApprovalGrouping, ApprovalOrder, ApprovalScope, ApprovalState, ClaimApprovalRequest,
+        CommentApprovalRequest, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
+        WatchApprovalsRequest, WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
     },
 };
 
@@ -80,6 +80,25 @@ enum Action {
     },
     /// Deny the call; the model gets the reason
     Deny(ResolveArgs),
+    /// Claim a request, so that others see who works on it; a claim binds nobody, and ends after 15 minutes
+    Claim {
+        /// The request's id, from `approvals list`
+        approval_id: String,
+        /// Release your claim
+        #[arg(long)]
+        release: bool,
+        #[command(flatten)]
+        server: WriteArgs,
+    },
+    /// Comment on a request, for other approvers
+    Comment {
+        /// The request's id, from `approvals list`
+        approval_id: String,
+        /// The comment; the audit log has it too
+        comment: String,
+        #[command(flatten)]
+        server: WriteArgs,
+    },
     /// Approve several requests that were listed with --json, each once
     ApproveMany(ApproveManyArgs),
     /// Deny all open requests that match a filter
@@ -123,6 +142,16 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
             let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
             let request = ListApprovalsRequest { state: state.into(), order, group_by, ..filter.request() };
             list(request, form, client(&remote).await?).await
+        }
+        Action::Claim { approval_id, release, server } => {
+            let request = server.by.sign_request(ClaimApprovalRequest { approval_id, release })?;
+            let claimed = into_response(client(&server.remote).await?.claim_approval(request).await)?;
+            server.form.print_items(claimed.approval.as_slice(), print_approval)
+        }
+        Action::Comment { approval_id, comment: text, server } => {
+            let request = server.by.sign_request(CommentApprovalRequest { approval_id, text })?;
+            let commented = into_response(client(&server.remote).await?.comment_approval(request).await)?;
+            server.form.print_items(commented.approval.as_slice(), whole)
         }
         Action::ApproveMany(args) => approvals_bulk::approve(args).await,
         Action::DenyMany(args) => approvals_bulk::deny(args).await,
@@ -251,7 +280,14 @@ fn print_approval(approval: &Approval) {
         approval.tool,
         approval.session_id,
         describe_approvers(approval).map(|whom| format!("  for {whom}")).unwrap_or_default()
+            + &claim(approval).map(|claim| format!("  claimed by {claim}")).unwrap_or_default()
     );
+}
+
+/// The claim of a request: by whom, and until when.
+fn claim(approval: &Approval) -> Option<String> {
+    let until = approval.claim_expire_time.as_ref()?;
+    Some(format!("{}, until {}", approval.claimed_by, at(Some(until))))
 }
 
 /// Approvers of an open request, where restricted.
@@ -305,6 +341,13 @@ fn whole(approval: &Approval) {
     outln!("  purpose    {}", of(&approval.justification));
     approval.reasons.iter().for_each(|reason| outln!("  rule       {}", of(reason)));
     outln!("  for        {}", asked_of(approval));
+    if let Some(claim) = claim(approval) {
+        outln!("  claimed    {claim}");
+    }
+    for comment in &approval.comments {
+        let text = format!("{}, {}: {}", at(comment.create_time.as_ref()), comment.by, comment.text);
+        outln!("  comment    {}", of(&text));
+    }
     outln!("  created    {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
     if approval.resolve_time.is_some() {
         let done = if approval.state() == ApprovalState::Withdrawn { "withdrawn " } else { "answered  " };

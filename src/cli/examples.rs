@@ -83,6 +83,11 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("approvals deny", &[("callgate approvals deny 0195f2c4 --reason 'not this customer'", "")]),
     (
+        "approvals claim",
+        &[("callgate approvals claim 0195f2c4", ""), ("callgate approvals claim 0195f2c4 --release", "")],
+    ),
+    ("approvals comment", &[("callgate approvals comment 0195f2c4 'asked the customer'", "")]),
+    (
         "approvals approve-many",
         &[
             ("callgate approvals list --tool send_mail --json > seen.jsonl", "read them, delete the lines of others"),

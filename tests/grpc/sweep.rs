@@ -216,6 +216,10 @@ async fn approvals(sweep: &mut Sweep) {
             matching: Some(v1::ListApprovalsRequest { session_id: "nobody".into(), ..Default::default() }),
             ..Default::default()
         };
+        "ApprovalService/ClaimApproval" claim_approval whole
+            v1::ClaimApprovalRequest { approval_id: sweep.ids.approval.clone(), release: true };
+        "ApprovalService/CommentApproval" comment_approval whole
+            v1::CommentApprovalRequest { approval_id: sweep.ids.approval.clone(), text: "seen".into() };
         "ApprovalService/WithdrawApproval" withdraw_approval whole
             v1::WithdrawApprovalRequest { approval_id: sweep.ids.approval.clone(), ..Default::default() };
         "ApprovalService/WatchApprovals" watch_approvals read_stream v1::WatchApprovalsRequest::default();

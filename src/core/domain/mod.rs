@@ -4,6 +4,7 @@
 pub mod accounting;
 pub mod amount;
 pub mod answer;
+pub mod approval_notes;
 pub mod audit;
 pub mod budget;
 pub mod bulkhead;

@@ -103,6 +103,14 @@ pub enum CommandRejection {
     ReasonMissing,
     /// The request cannot be approved together with others.
     Bulk(BulkRejection),
+    /// Another approver has claimed the request.
+    Claimed {
+        by: String,
+        /// Expiry of the claim.
+        until: Timestamp,
+    },
+    /// The request has the maximum number of comments.
+    TooManyComments,
 }
 
 /// An approval request cannot be approved together with others.

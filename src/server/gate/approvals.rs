@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::{Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer};
+use super::{Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer, approval_notes::session_of};
 use callgate_core::{
     domain::{
         amount::may_have_amount,
@@ -202,7 +202,7 @@ impl Approvals {
     }
 
     /// An approval request that exists.
-    async fn known(&self, tenant: TenantId, approval_id: &str) -> Result<Question, CommandError> {
+    pub(super) async fn known(&self, tenant: TenantId, approval_id: &str) -> Result<Question, CommandError> {
         let question = read_question(&*self.store, tenant, approval_id).await?;
         question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
     }
@@ -227,8 +227,7 @@ impl Approvals {
         if is_yes && is_same && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
             return Ok(question);
         }
-        let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
-        let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
+        let session = session_of(&question)?;
         let command = Command { session, by: by.clone(), reason: reason.clone(), operation };
         match self.decisions.control(tenant, &command).await {
             // Another yes is needed: it stays open.

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod list;
+mod notes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -92,6 +93,9 @@ fn encode_approval(question: Question, approvals: &Approvals, tenant: TenantId) 
         approved_by: question.seconded_by.clone(),
         edited_args_digest: edited.map(|edited| hex::encode(edited.digest.0)).unwrap_or_default(),
         edited_arguments_json: edited.and_then(|edited| edited.arguments.as_deref()).unwrap_or_default().to_owned(),
+        claimed_by: String::new(),
+        claim_expire_time: None,
+        comments: Vec::new(),
         edited_expire_time: resolution.and_then(|resolution| resolution.edited_until).map(timestamp),
         ran_call_id: String::new(),
         scope: scope.into(),
@@ -234,8 +238,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let question = self.question(tenant, &id).await?;
         let ran = service::answer_in_time(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
-        let approval =
-            v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encode_approval(question, &self.approvals, tenant) };
+        let approval = self.encode_with_notes(tenant, question).await?;
+        let approval = v1::Approval { ran_call_id: ran.unwrap_or_default(), ..approval };
         Ok(Response::new(v1::GetApprovalResponse { approval: Some(approval) }))
     }
 
@@ -261,6 +265,24 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     ) -> MethodResult<v1::ResolveApprovalsResponse> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         self.resolve_all(tenant, by, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn claim_approval(
+        &self,
+        request: Request<v1::ClaimApprovalRequest>,
+    ) -> MethodResult<v1::ClaimApprovalResponse> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let approval = Some(self.claim(tenant, by, request.into_inner()).await?);
+        Ok(Response::new(v1::ClaimApprovalResponse { approval }))
+    }
+
+    async fn comment_approval(
+        &self,
+        request: Request<v1::CommentApprovalRequest>,
+    ) -> MethodResult<v1::CommentApprovalResponse> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let approval = Some(self.comment(tenant, by, request.into_inner()).await?);
+        Ok(Response::new(v1::CommentApprovalResponse { approval }))
     }
 
     async fn withdraw_approval(

@@ -49,6 +49,8 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("GetApproval", PEOPLE),
             ("ResolveApproval", &[Approver]),
             ("ResolveApprovals", &[Approver]),
+            ("ClaimApproval", &[Approver]),
+            ("CommentApproval", &[Approver, Operator]),
             // Withdraws the agent's own request; an approver denies it instead.
             ("WithdrawApproval", &[Agent]),
             ("WatchApprovals", PEOPLE),

@@ -18,7 +18,7 @@ use callgate_proto::v1::{
 /// Its link.
 pub(super) const PATH: &str = "/approvals/bulk";
 /// Requests that are read to find those that can be approved.
-const READ: u32 = 500;
+const READ: u32 = 100;
 /// Requests that are shown to be approved: the most of one act.
 const SHOWN: usize = 50;
 /// Beginning of the name of a field that selects a request; its value is the digest of the shown arguments.

@@ -78,15 +78,17 @@ impl ApprovalService {
             return Ok(wrong("group_by", format!("is {}, which is no grouping", message.group_by))?);
         };
         let (is_ordered, is_grouped) = (order != ApprovalOrder::Unspecified, grouping != ApprovalGrouping::Unspecified);
-        if !is_ordered && !is_grouped {
-            return self.stored_page(tenant, filter, (state, size), &message.page_token).await;
-        }
-        if state != ApprovalState::Pending {
+        let mut page = if !is_ordered && !is_grouped {
+            self.stored_page(tenant, filter, (state, size), &message.page_token).await?
+        } else if state != ApprovalState::Pending {
             let field = if is_ordered { "order" } else { "group_by" };
             return Ok(wrong(field, "goes with the state PENDING only")?);
-        }
-        let order = if is_ordered { order } else { ApprovalOrder::Risk };
-        self.open_page(tenant, filter, (order, grouping, size), message).await
+        } else {
+            let order = if is_ordered { order } else { ApprovalOrder::Risk };
+            self.open_page(tenant, filter, (order, grouping, size), message).await?
+        };
+        self.set_claims(tenant, &mut page.approvals).await?;
+        Ok(page)
     }
 
     /// The open requests of a filter, as of the last read of all open ones.

@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 use super::{StatusSource, status};
 use crate::grpc::time::timestamp;
 use callgate_core::domain::{
+    approval_notes::COMMENTS_MAX,
     budget::RAISED_MAX,
     grant::GRANTS_MAX,
     rejection::{BudgetNotRaised, BulkRejection, CommandRejection, SessionUnknown},
@@ -73,6 +74,16 @@ impl StatusSource for CommandRejection {
             ),
             Self::Edit(rejection) => return rejection.into_status(),
             Self::Bulk(rejection) => return rejection.into_status(),
+            Self::Claimed { by, until } => {
+                let message =
+                    format!("{by} has claimed it until {}; it can be answered all the same", timestamp(until));
+                (Code::FailedPrecondition, "APPROVAL_CLAIMED", message)
+            }
+            Self::TooManyComments => (
+                Code::ResourceExhausted,
+                "TOO_MANY_COMMENTS",
+                format!("the approval request has {COMMENTS_MAX} comments, the maximum"),
+            ),
             Self::SelfApproval => (
                 Code::PermissionDenied,
                 "SELF_APPROVAL",

@@ -21,7 +21,7 @@ const TOOLS: &str = "policy_engine:
 ";
 
 /// Cases: a name, the file (a leading space puts it below `pay`), and the message.
-const MISTAKES: [(&str, &str, &str); 41] = [
+const MISTAKES: [(&str, &str, &str); 42] = [
     (
         "tools for tool_schemas",
         "policy_engine: {tools: {}}",
