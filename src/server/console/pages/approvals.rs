@@ -118,10 +118,8 @@ impl ListQuery {
         };
         let state = self.state()?;
         let is_open = state == ApprovalState::Pending;
-        let choice = |name: &str| is_open.then(|| name.to_owned()).unwrap_or_default();
-        let (order, group_by) = (choice(&self.order), choice(&self.by));
-        let order = ORDERS.iter().find(|(name, ..)| *name == order).filter(|_| is_open);
-        let group_by = GROUPINGS.iter().find(|(name, ..)| *name == group_by);
+        let order = ORDERS.iter().find(|(name, ..)| *name == self.order).filter(|_| is_open);
+        let group_by = GROUPINGS.iter().find(|(name, ..)| *name == self.by).filter(|_| is_open);
         Ok(ListApprovalsRequest {
             state: state.into(),
             order: order.map_or(ApprovalOrder::Unspecified, |(_, order, _)| *order).into(),
