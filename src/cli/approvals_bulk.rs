@@ -91,8 +91,8 @@ impl GroupKey {
 
 #[derive(Debug, Args)]
 pub(super) struct ApproveManyArgs {
-    /// The requests, as `approvals list --json` printed them, one a line: a file (@FILE), or standard input (-). At most
-    /// 50. A request whose arguments changed since then is skipped
+    /// The requests, as `approvals list --json` printed them, one a line: a file (@FILE), or standard input (-). At
+    /// most 50. A request whose arguments changed since then is skipped
     requests: String,
     /// Reason, stored in the audit log with each
     #[arg(long, default_value = "", hide_default_value = true)]

@@ -41,6 +41,24 @@ async fn plane() -> Plane {
     Plane::start(&policy::compile(POLICY).expect("a good policy")).await
 }
 
+/// A denial of what does not exist.
+pub(crate) fn deny_none() -> v1::ResolveApprovalsRequest {
+    let matching = Some(v1::ListApprovalsRequest { session_id: "nobody".into(), ..Default::default() });
+    v1::ResolveApprovalsRequest { reason: "no".into(), matching, ..Default::default() }
+}
+
+pub(crate) fn get(id: &str) -> v1::GetApprovalRequest {
+    v1::GetApprovalRequest { approval_id: id.into() }
+}
+
+pub(crate) fn release(id: &str) -> v1::ClaimApprovalRequest {
+    v1::ClaimApprovalRequest { approval_id: id.into(), release: true }
+}
+
+pub(crate) fn comment(id: &str) -> v1::CommentApprovalRequest {
+    v1::CommentApprovalRequest { approval_id: id.into(), text: "seen".into() }
+}
+
 /// An approval request of a session and agent of its own.
 async fn open_request(client: &mut Client, agent: &str, tool: &str, arguments: &str) -> String {
     let mut asked = question(&format!("s-{tool}-{}", arguments.len()), call("c1", tool, arguments));

@@ -1,4 +1,4 @@
-//! Amount in a call's arguments, found by the names of arguments: it orders approval requests, and bounds bulk approval.
+//! Amount in a call's arguments, found by the names of arguments: it orders approval requests and bounds bulk approval.
 
 use super::{
     json::{self, Json},
@@ -7,6 +7,8 @@ use super::{
 
 /// Maximum length of arguments that are read, in bytes.
 const READ_BYTES_MAX: usize = 20_000;
+/// Maximum length of a name that is read, in bytes; a longer one counts as that of an amount.
+const NAME_BYTES_MAX: usize = 100;
 /// Words of an argument's name that make it an amount.
 const AMOUNT_WORDS: [&str; 7] = ["amount", "price", "total", "sum", "cents", "cost", "fee"];
 /// Words that make it none, whatever else is in the name.
@@ -34,7 +36,8 @@ pub fn may_have_amount(arguments: &str) -> bool {
     let Some(read) = parse(arguments) else { return true };
     let mut found = is_hash(&read) || !redaction::missing(arguments, 1).is_empty();
     visit("", &read, &mut |name, value| {
-        let is_id = words(name).last().is_some_and(|last| ID_WORDS.contains(&last.as_str()));
+        let is_id =
+            name.len() <= NAME_BYTES_MAX && words(name).last().is_some_and(|last| ID_WORDS.contains(&last.as_str()));
         found |= is_amount(name) && !matches!(value, Json::Null);
         found |= matches!(value, Json::Number(_)) && !is_id;
     });
@@ -63,6 +66,9 @@ fn visit<'a>(name: &'a str, value: &'a Json, leaf: &mut impl FnMut(&str, &Json))
 }
 
 fn is_amount(name: &str) -> bool {
+    if name.len() > NAME_BYTES_MAX {
+        return true;
+    }
     let words = words(name);
     let has = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
     has(&AMOUNT_WORDS) && !has(&OTHER_WORDS)

@@ -7,9 +7,6 @@ use super::{audit::AuditOperation, control::is_same_name, time::Timestamp};
 pub const CLAIM_MS: u64 = 900_000;
 /// Maximum number of comments on a request.
 pub const COMMENTS_MAX: usize = 50;
-/// Kinds of their entries.
-pub const NOTE_KINDS: [AuditOperation; 3] =
-    [AuditOperation::ApprovalClaimed, AuditOperation::ApprovalReleased, AuditOperation::ApprovalCommented];
 
 /// A claim, its release, or a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +23,7 @@ pub struct ApprovalNote {
 
 /// A claim in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct ApprovalClaim {
     pub by: String,
     /// Expiry.
     pub until: Timestamp,
@@ -34,14 +31,14 @@ pub struct Claim {
 
 /// The claim in force at `now`, by a request's notes, the oldest first. Of two claims at once, the first one holds.
 #[must_use]
-pub fn find_claim(notes: &[ApprovalNote], now: Timestamp) -> Option<Claim> {
-    let mut claim: Option<Claim> = None;
+pub fn find_claim(notes: &[ApprovalNote], now: Timestamp) -> Option<ApprovalClaim> {
+    let mut claim: Option<ApprovalClaim> = None;
     for note in notes {
-        let is_others = |claim: &Claim| note.at < claim.until && !is_same_name(&claim.by, &note.by);
+        let is_others = |claim: &ApprovalClaim| note.at < claim.until && !is_same_name(&claim.by, &note.by);
         match note.kind {
             _ if claim.as_ref().is_some_and(is_others) => {}
             AuditOperation::ApprovalClaimed => {
-                claim = Some(Claim { by: note.by.clone(), until: note.at.plus_ms(CLAIM_MS) });
+                claim = Some(ApprovalClaim { by: note.by.clone(), until: note.at.plus_ms(CLAIM_MS) });
             }
             AuditOperation::ApprovalReleased => claim = None,
             _ => {}
