@@ -5,6 +5,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
+    approvals_bulk::{self, ApproveManyArgs, DenyManyArgs, FilterArgs, GroupKey, SortKey},
     evaluate::text,
     server_args::{ReadArgs, WriteArgs},
 };
@@ -16,7 +17,8 @@ use callgate_client::{
 use callgate_proto::{
     time::duration,
     v1::{
-        Approval, ApprovalScope, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
+        Approval, ApprovalGrouping, ApprovalOrder, ApprovalScope, ApprovalState, ClaimApprovalRequest,
+        CommentApprovalRequest, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
         WatchApprovalsRequest, WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
     },
 };
@@ -38,11 +40,16 @@ enum Action {
     /// List the open approval requests
     List {
         /// List answered and expired requests too
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["sort", "by_group"])]
         all: bool,
-        /// Only requests that members of this group may answer now
-        #[arg(long, value_name = "GROUP", default_value = "", hide_default_value = true)]
-        group: String,
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// Order of the open requests [default: newest first]
+        #[arg(long)]
+        sort: Option<SortKey>,
+        /// Count the open requests by this instead of listing them
+        #[arg(long = "group-by", value_name = "KEY")]
+        by_group: Option<GroupKey>,
         #[command(flatten)]
         server: ReadArgs,
     },
@@ -73,6 +80,29 @@ enum Action {
     },
     /// Deny the call; the model gets the reason
     Deny(ResolveArgs),
+    /// Claim a request, so that others see who works on it; a claim binds nobody, and ends after 15 minutes
+    Claim {
+        /// The request's id, from `approvals list`
+        approval_id: String,
+        /// Release your claim
+        #[arg(long)]
+        release: bool,
+        #[command(flatten)]
+        server: WriteArgs,
+    },
+    /// Comment on a request, for other approvers
+    Comment {
+        /// The request's id, from `approvals list`
+        approval_id: String,
+        /// The comment; the audit log has it too
+        comment: String,
+        #[command(flatten)]
+        server: WriteArgs,
+    },
+    /// Approve several requests that were listed with --json, each once
+    ApproveMany(ApproveManyArgs),
+    /// Deny all open requests that match a filter
+    DenyMany(DenyManyArgs),
     /// Withdraw a request as its requester: --by names the agent or session
     Withdraw(ResolveArgs),
     /// Print requests as they arrive, until Ctrl-C
@@ -106,9 +136,25 @@ struct ResolveArgs {
 /// Runs it.
 pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, group, server: ReadArgs { form, remote } } => {
-            list(all, group, form, client(&remote).await?).await
+        Action::List { all, filter, sort, by_group, server: ReadArgs { form, remote } } => {
+            let order = sort.map_or(ApprovalOrder::Unspecified, SortKey::order).into();
+            let group_by = by_group.map_or(ApprovalGrouping::Unspecified, GroupKey::grouping).into();
+            let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
+            let request = ListApprovalsRequest { state: state.into(), order, group_by, ..filter.request() };
+            list(request, form, client(&remote).await?).await
         }
+        Action::Claim { approval_id, release, server } => {
+            let request = server.by.sign_request(ClaimApprovalRequest { approval_id, release })?;
+            let claimed = into_response(client(&server.remote).await?.claim_approval(request).await)?;
+            server.form.print_items(claimed.approval.as_slice(), print_approval)
+        }
+        Action::Comment { approval_id, comment: text, server } => {
+            let request = server.by.sign_request(CommentApprovalRequest { approval_id, text })?;
+            let commented = into_response(client(&server.remote).await?.comment_approval(request).await)?;
+            server.form.print_items(commented.approval.as_slice(), whole)
+        }
+        Action::ApproveMany(args) => approvals_bulk::approve(args).await,
+        Action::DenyMany(args) => approvals_bulk::deny(args).await,
         Action::Show { approval_id, server: ReadArgs { form, remote } } => {
             let mut client = client(&remote).await?;
             let found = into_response(client.get_approval(GetApprovalRequest { approval_id }).await)?;
@@ -149,24 +195,25 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<AuthenticatedChannel>> {
+pub(super) async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<AuthenticatedChannel>> {
     Ok(ApprovalServiceClient::new(remote.connect().await?))
 }
 
 async fn list(
-    all: bool,
-    group: String,
+    mut request: ListApprovalsRequest,
     form: OutputFormat,
     mut client: ApprovalServiceClient<AuthenticatedChannel>,
 ) -> anyhow::Result<()> {
-    let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
-    let (state, page_size) = (state.into(), PAGE);
-    let mut request = ListApprovalsRequest { state, page_size, group, ..ListApprovalsRequest::default() };
+    let all = request.state() == ApprovalState::Unspecified;
+    request.page_size = PAGE;
     let mut page = into_response(client.list_approvals(request.clone()).await)?;
     // Of a group's, the first pages may be empty.
     while page.approvals.is_empty() && !page.next_page_token.is_empty() {
         request.page_token = page.next_page_token;
         page = into_response(client.list_approvals(request.clone()).await)?;
+    }
+    if request.group_by() != ApprovalGrouping::Unspecified {
+        return form.print_items(&page.groups, approvals_bulk::print_group);
     }
     let approvals = page.approvals;
     if approvals.is_empty() && !form.json {
@@ -174,7 +221,7 @@ async fn list(
     }
     form.print_items(&approvals, print_approval)?;
     if !page.next_page_token.is_empty() {
-        errln!("note: only the newest {PAGE} requests are shown");
+        errln!("note: only the first {PAGE} requests are shown");
     }
     Ok(())
 }
@@ -233,7 +280,14 @@ fn print_approval(approval: &Approval) {
         approval.tool,
         approval.session_id,
         describe_approvers(approval).map(|whom| format!("  for {whom}")).unwrap_or_default()
+            + &claim(approval).map(|claim| format!("  claimed by {claim}")).unwrap_or_default()
     );
+}
+
+/// The claim of a request: by whom, and until when.
+fn claim(approval: &Approval) -> Option<String> {
+    let until = approval.claim_expire_time.as_ref()?;
+    Some(format!("{}, until {}", approval.claimed_by, at(Some(until))))
 }
 
 /// Approvers of an open request, where restricted.
@@ -287,6 +341,13 @@ fn whole(approval: &Approval) {
     outln!("  purpose    {}", of(&approval.justification));
     approval.reasons.iter().for_each(|reason| outln!("  rule       {}", of(reason)));
     outln!("  for        {}", asked_of(approval));
+    if let Some(claim) = claim(approval) {
+        outln!("  claimed    {claim}");
+    }
+    for comment in &approval.comments {
+        let text = format!("{}, {}: {}", at(comment.create_time.as_ref()), comment.by, comment.text);
+        outln!("  comment    {}", of(&text));
+    }
     outln!("  created    {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
     if approval.resolve_time.is_some() {
         let done = if approval.state() == ApprovalState::Withdrawn { "withdrawn " } else { "answered  " };

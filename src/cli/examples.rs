@@ -66,7 +66,12 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("hook", &[("callgate hook claude-code < event.json", "as the host calls it")]),
     (
         "approvals list",
-        &[("callgate approvals list", ""), ("callgate approvals list --json | jq -r .approvalId", "their ids alone")],
+        &[
+            ("callgate approvals list", ""),
+            ("callgate approvals list --tool refund_order --min-amount 100 --sort amount", ""),
+            ("callgate approvals list --group-by tool", "how many requests of each tool"),
+            ("callgate approvals list --json | jq -r .approvalId", "their ids alone"),
+        ],
     ),
     ("approvals show", &[("callgate approvals show 0195f2c4", "")]),
     (
@@ -77,6 +82,19 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("approvals deny", &[("callgate approvals deny 0195f2c4 --reason 'not this customer'", "")]),
+    (
+        "approvals claim",
+        &[("callgate approvals claim 0195f2c4", ""), ("callgate approvals claim 0195f2c4 --release", "")],
+    ),
+    ("approvals comment", &[("callgate approvals comment 0195f2c4 'asked the customer'", "")]),
+    (
+        "approvals approve-many",
+        &[
+            ("callgate approvals list --tool send_mail --json > seen.jsonl", "read them, delete the lines of others"),
+            ("callgate approvals approve-many @seen.jsonl", "with the arguments that were listed, or not at all"),
+        ],
+    ),
+    ("approvals deny-many", &[("callgate approvals deny-many --agent crawler --reason 'the crawler is halted'", "")]),
     ("approvals withdraw", &[("callgate approvals withdraw 0195f2c4 --by s-42", "")]),
     ("approvals watch", &[("callgate approvals watch --json | jq -r .tool", "")]),
     (

@@ -1,6 +1,7 @@
 //! Commands. This module may use every other; it alone prints, and it alone uses `anyhow`.
 
 mod approvals;
+mod approvals_bulk;
 mod audit;
 mod backup;
 mod completions;

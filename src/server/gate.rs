@@ -2,6 +2,7 @@
 //! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again after a conflict.
 
 mod admission;
+mod approval_notes;
 mod approvals;
 mod backtest;
 mod batch;

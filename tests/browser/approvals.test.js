@@ -57,11 +57,14 @@ test("a question comes up by itself, is approved by the keyboard alone, and its 
   assert.match(await page.textContent("main"), /Outcome\s*success/);
   const { approval } = await plane.call("ApprovalService/GetApproval", { approvalId: id });
   assert.equal(approval.resolvedBy, "eve");
-  // The next one is held against it, argument by argument.
-  const next = await ask("whole", { id: 2, amount: 5 });
+  // The next one on the same order is compared with it, argument by argument; one on another order is not.
+  const next = await ask("whole", { id: 1, amount: 7 });
   await page.goto(plane.url + next.path);
-  assert.equal(await page.textContent("section[aria-labelledby=difference] del"), "1");
-  assert.equal(await page.textContent("section[aria-labelledby=difference] ins"), "2");
+  assert.equal(await page.textContent("section[aria-labelledby=difference] del"), "5");
+  assert.equal(await page.textContent("section[aria-labelledby=difference] ins"), "7");
+  const other = await ask("whole", { id: 2, amount: 5 });
+  await page.goto(plane.url + other.path);
+  assert.match(await page.textContent("section[aria-labelledby=difference]"), /No earlier call of refund_order on order\/2/);
   assert.deepEqual(page.faults, []);
   await page.context().close();
 });
@@ -186,5 +189,45 @@ test("a notification tells the tool and never the arguments", async () => {
   const told = JSON.stringify(await page.evaluate(() => globalThis.told));
   assert.match(told, /refund_order/);
   assert.ok(!told.includes("hush"), told);
+  await page.context().close();
+});
+
+test("on a phone the buttons are in reach", async () => {
+  const { path } = await ask("phone", { id: 91, note: "x".repeat(3_000), lines: [..."abcdefghijklmnop"] });
+  const page = await plane.visitor({ name: "eve", viewport: { width: 360, height: 640 } });
+  await page.goto(plane.url + path);
+  const reach = page.locator(".reach");
+  for (const top of [0, 400]) {
+    await page.evaluate((to) => scrollTo(0, to), top);
+    const box = await reach.boundingBox();
+    assert.ok(box.y >= 0 && box.y + box.height <= 641, `it is within the window: ${JSON.stringify(box)}`);
+  }
+  assert.deepEqual(await violations(page), []);
+  assert.ok((await overflow(page)) <= 0, "it is wider than its window");
+  await page.click(".reach a");
+  assert.ok(await page.evaluate(() => document.querySelector("#reason").getBoundingClientRect().top < innerHeight));
+  await page.click(".reach button");
+  await page.waitForSelector("text=Approved by eve");
+  await page.setViewportSize({ width: 1200, height: 800 });
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test("several requests are filtered, grouped, and denied together", async () => {
+  await ask("several", { id: 92, amount: 4000 });
+  await ask("several", { id: 93, amount: 5000 });
+  const page = await plane.visitor({ name: "eve" });
+  await page.goto(`${plane.url}/approvals?by=amount`);
+  assert.deepEqual(await violations(page), []);
+  await page.click("text=1000 to below 10000");
+  assert.equal(await page.locator("ol.queue > li").count(), 2);
+  await page.click("text=Answer several at once");
+  assert.match(await page.textContent("main"), /None of the open requests.*can be approved together/s);
+  assert.deepEqual(await violations(page), []);
+  await page.fill("#reason", "not this month");
+  await page.click("button[value=deny]");
+  assert.match(await page.textContent("#results"), /2 of 2 answered/);
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(page.faults, []);
   await page.context().close();
 });

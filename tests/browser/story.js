@@ -43,7 +43,8 @@ export async function told(look) {
     };
     page.setDefaultTimeout(5_000);
     const below = [
-      await more("/approvals", 'main a[href^="/approvals/"]'),
+      await more("/approvals", 'main h2 a[href^="/approvals/"]'),
+      "/approvals/bulk?all=1",
       await more("/sessions", 'main a[href^="/sessions/"]'),
       await more("/learning", 'main a[href^="/learning/"]'),
     ];

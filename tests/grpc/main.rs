@@ -8,6 +8,7 @@ mod approved;
 mod attempts;
 mod audit;
 mod backtest;
+mod bulk_approvals;
 mod calls;
 mod certified;
 mod clients;

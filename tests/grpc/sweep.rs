@@ -207,10 +207,12 @@ async fn approvals(sweep: &mut Sweep) {
     let mut client = ApprovalServiceClient::new(sweep.channel.clone());
     sweep! { sweep, client;
         "ApprovalService/ListApprovals" list_approvals whole v1::ListApprovalsRequest::default();
-        "ApprovalService/GetApproval" get_approval whole
-            v1::GetApprovalRequest { approval_id: sweep.ids.approval.clone() };
+        "ApprovalService/GetApproval" get_approval whole crate::bulk_approvals::get(&sweep.ids.approval);
         "ApprovalService/ResolveApproval" resolve_approval whole
             v1::ResolveApprovalRequest { approval_id: sweep.ids.approval.clone(), approve: true, ..Default::default() };
+        "ApprovalService/ResolveApprovals" resolve_approvals whole crate::bulk_approvals::deny_none();
+        "ApprovalService/ClaimApproval" claim_approval whole crate::bulk_approvals::release(&sweep.ids.approval);
+        "ApprovalService/CommentApproval" comment_approval whole crate::bulk_approvals::comment(&sweep.ids.approval);
         "ApprovalService/WithdrawApproval" withdraw_approval whole
             v1::WithdrawApprovalRequest { approval_id: sweep.ids.approval.clone(), ..Default::default() };
         "ApprovalService/WatchApprovals" watch_approvals read_stream v1::WatchApprovalsRequest::default();

@@ -5,6 +5,7 @@
 mod common;
 
 mod analysts;
+mod approval_notes;
 mod audit;
 mod bound;
 mod budgets;

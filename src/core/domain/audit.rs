@@ -28,6 +28,12 @@ closed_set! {
         Seconded = "seconded",
         /// An approval request was withdrawn.
         Withdrawn = "withdrawn",
+        /// An approver claimed an approval request.
+        ApprovalClaimed = "approval_claimed",
+        /// An approver released a claim.
+        ApprovalReleased = "approval_released",
+        /// Someone commented on an approval request.
+        ApprovalCommented = "approval_commented",
         /// A session's phase was set.
         PhaseSet = "phase_set",
         /// An operator settled the outcome of a call.

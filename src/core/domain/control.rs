@@ -237,6 +237,15 @@ pub enum Operation {
         /// Edited arguments, if any.
         edited: Option<EditedArguments>,
     },
+    /// Approve a request together with others.
+    ApproveInBulk {
+        /// Its id.
+        approval_id: String,
+        /// Digest of the arguments that the approver saw.
+        seen: ArgsDigest,
+        /// True when the arguments may hold an amount.
+        may_have_amount: bool,
+    },
     /// Approve a call's request on behalf of the user of the agent's host.
     HostApprove {
         /// The call.

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::{
-    closed_set::closed_set, ids::CallId, ids::SessionId, reason::Reason, time::Timestamp, violation::Violation,
+    closed_set::closed_set, ids::CallId, ids::SessionId, reason::Reason, time::Timestamp, tool::RiskLevel,
+    violation::Violation,
 };
 
 closed_set! {
@@ -72,6 +73,8 @@ pub struct Finding {
     pub reuse: Option<CallRef>,
     /// Violations of the argument schema, per field.
     pub violations: Vec<Violation>,
+    /// The risk to which a condition of the policy raised the call's.
+    pub raised_risk: Option<RiskLevel>,
     /// False in shadow mode: recorded, not applied.
     pub enforced: bool,
 }
@@ -115,6 +118,7 @@ impl Finding {
             retry_after_ms: None,
             reuse: None,
             violations: Vec::new(),
+            raised_risk: None,
             enforced: true,
         }
     }

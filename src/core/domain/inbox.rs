@@ -1,6 +1,7 @@
 //! Approval requests and sessions as operators see them.
 
 use super::{
+    amount::find_amount,
     budget::Usage,
     calls::SessionStatus,
     closed_set::closed_set,
@@ -77,7 +78,51 @@ closed_set! {
     }
 }
 
+/// Filter of approval requests by their calls; a request matches all given fields.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ApprovalFilter {
+    pub tool: Option<String>,
+    pub agent: Option<String>,
+    /// A rule that requires the approval.
+    pub rule: Option<String>,
+    pub min_amount: Option<f64>,
+    pub max_amount: Option<f64>,
+}
+
+impl ApprovalFilter {
+    /// True for a request that matches.
+    #[must_use]
+    pub fn matches(&self, question: &Question) -> bool {
+        self.tool.as_ref().is_none_or(|tool| *tool == question.tool)
+            && self.agent.as_ref().is_none_or(|agent| question.agent.as_ref() == Some(agent))
+            && self.rule.as_ref().is_none_or(|rule| question.asking().any(|finding| finding.rule == rule.as_str()))
+            && self.matches_amount(question)
+    }
+
+    fn matches_amount(&self, question: &Question) -> bool {
+        if self.min_amount.is_none() && self.max_amount.is_none() {
+            return true;
+        }
+        let amount = find_amount(&question.arguments);
+        let is_in = |amount: f64| {
+            self.min_amount.is_none_or(|min| amount >= min) && self.max_amount.is_none_or(|max| amount <= max)
+        };
+        amount.is_some_and(is_in)
+    }
+}
+
 impl Question {
+    /// The findings that require the approval.
+    pub fn asking(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.decision == Decision::Ask && finding.enforced)
+    }
+
+    /// The rule that requires the approval, the first of several.
+    #[must_use]
+    pub fn asking_rule(&self) -> Option<&str> {
+        self.asking().next().map(|finding| &*finding.rule)
+    }
+
     /// State at `now`.
     #[must_use]
     pub fn state(&self, now: Timestamp) -> QuestionState {
@@ -212,6 +257,10 @@ pub struct ApprovalQuery {
     pub approval_id: Option<String>,
     /// Only those of this session.
     pub session: Option<SessionId>,
+    /// Only those of this tool.
+    pub tool: Option<String>,
+    /// Only those of this agent.
+    pub agent: Option<String>,
     /// Only those in this state.
     pub state: Option<QuestionState>,
     /// Cursor: only those after this request, by its time and id.

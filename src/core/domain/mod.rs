@@ -2,7 +2,9 @@
 //! clock. No type here derives `FromRow` or `Message`: each edge owns its mirror.
 
 pub mod accounting;
+pub mod amount;
 pub mod answer;
+pub mod approval_notes;
 pub mod audit;
 pub mod budget;
 pub mod bulkhead;

@@ -101,6 +101,29 @@ pub enum CommandRejection {
     NotTheAsker,
     /// The policy requires a reason for a denial.
     ReasonMissing,
+    /// The request cannot be approved together with others.
+    Bulk(BulkRejection),
+    /// Another approver has claimed the request.
+    Claimed {
+        by: String,
+        /// Expiry of the claim.
+        until: Timestamp,
+    },
+    /// The request has the maximum number of comments.
+    TooManyComments,
+}
+
+/// An approval request cannot be approved together with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BulkRejection {
+    /// The arguments are other ones than the approver saw.
+    ArgumentsChanged,
+    /// Two people must approve it.
+    TwoPeople,
+    /// A call of a `once` tool with an amount.
+    OnceWithAmount,
+    /// A rule that requires the approval does not permit bulk approval.
+    NotPermitted,
 }
 
 /// A budget cannot be raised.

@@ -2,20 +2,25 @@
 
 use super::{effect::EffectKind, inbox::Question, reason::Reason, route::ApprovalRoute, tool::RiskLevel};
 
-/// The risk of approving, with its reasons, the weightiest first. `declared` is the policy's risk of the tool, `route`
-/// its approvers.
+/// The risk of approving, with its reasons, the weightiest first. `declared` is the policy's risk of the tool, which
+/// wins: only a condition of the policy raises it. `route` is its approvers.
 #[must_use]
 pub fn of(question: &Question, declared: Option<RiskLevel>, route: &ApprovalRoute) -> (RiskLevel, Vec<&'static str>) {
-    let effect = &question.effect;
     let has = |reason: Reason| question.findings.iter().any(|finding| finding.reason == reason);
+    let raised = question.findings.iter().filter_map(|finding| finding.raised_risk).max();
+    let of_policy = [
+        (declared == Some(RiskLevel::High), RiskLevel::High, "the policy calls its tool a high risk"),
+        (declared == Some(RiskLevel::Medium), RiskLevel::Medium, "the policy calls its tool a medium risk"),
+        (declared == Some(RiskLevel::Low), RiskLevel::Low, "the policy calls its tool a low risk"),
+        (raised.is_some(), raised.unwrap_or(RiskLevel::Low), "a condition of the policy raises it"),
+        (has(Reason::PolicyFault), RiskLevel::Medium, "a condition of the policy cannot be judged"),
+    ];
+    let effect = &question.effect;
     let warns = question.findings.iter().any(|finding| finding.level.is_some());
     let writes = effect.kind == EffectKind::Write;
-    let signs = [
-        (declared == Some(RiskLevel::High), RiskLevel::High, "the policy calls its tool a high risk"),
+    let of_call = [
         (route.people > 1, RiskLevel::High, "two people have to say yes"),
         (effect.once, RiskLevel::High, "doing it twice would harm"),
-        (declared == Some(RiskLevel::Medium), RiskLevel::Medium, "the policy calls its tool a medium risk"),
-        (has(Reason::PolicyFault), RiskLevel::Medium, "a condition of the policy cannot be judged"),
         (has(Reason::UnknownRiskLevel), RiskLevel::Medium, "the policy does not say how dangerous its tool is"),
         (warns, RiskLevel::Medium, "a loop detector warns"),
         (effect.kind == EffectKind::Unknown, RiskLevel::Medium, "nobody has declared what it does"),
@@ -24,8 +29,10 @@ pub fn of(question: &Question, declared: Option<RiskLevel>, route: &ApprovalRout
         (effect.kind == EffectKind::Check, RiskLevel::Medium, "it runs a program"),
         (matches!(effect.kind, EffectKind::Read | EffectKind::Poll), RiskLevel::Low, "it only looks"),
     ];
-    let holds: Vec<_> = signs.into_iter().filter(|(holds, ..)| *holds).collect();
-    let risk = holds.iter().map(|(_, risk, _)| *risk).max().unwrap_or(RiskLevel::Low);
+    let of_call = of_call.into_iter().filter(|_| declared.is_none());
+    let mut holds: Vec<_> = of_policy.into_iter().chain(of_call).filter(|(holds, ..)| *holds).collect();
+    holds.sort_by_key(|(_, risk, _)| std::cmp::Reverse(*risk));
+    let risk = holds.first().map_or(RiskLevel::Low, |(_, risk, _)| *risk);
     (risk, holds.into_iter().map(|(.., why)| why).collect())
 }
 
@@ -80,11 +87,33 @@ mod tests {
         assert_eq!(of(effect(EffectKind::Check), None, 1), (RiskLevel::Medium, vec!["it runs a program"]));
         assert_eq!(of(harmless, None, 1).0, RiskLevel::Low);
         assert_eq!(of(write.clone(), None, 1), (RiskLevel::Medium, vec!["it changes something"]));
-        assert_eq!(of(effect(EffectKind::Unknown), Some(RiskLevel::Low), 1).0, RiskLevel::Medium);
-        assert_eq!(of(once, None, 1), (RiskLevel::High, vec!["doing it twice would harm"]));
-        let (risk, why) = of(effect(EffectKind::Read), Some(RiskLevel::High), 2);
-        assert_eq!(risk, RiskLevel::High);
-        assert_eq!(why, ["the policy calls its tool a high risk", "two people have to say yes", "it only looks"]);
+        assert_eq!(of(once.clone(), None, 1), (RiskLevel::High, vec!["doing it twice would harm"]));
+        assert_eq!(of(write, None, 2).1, ["two people have to say yes", "it changes something"]);
+        // A declared risk wins.
+        let low = (RiskLevel::Low, vec!["the policy calls its tool a low risk"]);
+        assert_eq!(of(once, Some(RiskLevel::Low), 2), low);
+        assert_eq!(of(effect(EffectKind::Unknown), Some(RiskLevel::Low), 1), low);
+        let high = (RiskLevel::High, vec!["the policy calls its tool a high risk"]);
+        assert_eq!(of(effect(EffectKind::Read), Some(RiskLevel::High), 1), high);
+    }
+
+    #[test]
+    fn risk_is_raised_by_a_condition_and_never_lowered() {
+        let raised = |raised_risk| Finding {
+            raised_risk,
+            ..Finding::new("tier", Decision::Ask, Reason::ApprovalRequired, "a person must approve it")
+        };
+        for (declared, to, expected) in [
+            (Some(RiskLevel::Low), RiskLevel::High, RiskLevel::High),
+            (Some(RiskLevel::High), RiskLevel::Medium, RiskLevel::High),
+            (None, RiskLevel::High, RiskLevel::High),
+            (None, RiskLevel::Low, RiskLevel::Medium),
+        ] {
+            let question = Question { findings: vec![raised(Some(to))], ..question(effect(EffectKind::Write)) };
+            let (risk, why) = super::of(&question, declared, &ApprovalRoute::ANYBODY);
+            assert_eq!(risk, expected, "{declared:?} {to:?}");
+            assert!(why.contains(&"a condition of the policy raises it"), "{why:?}");
+        }
     }
 
     #[test]

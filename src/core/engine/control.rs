@@ -1,5 +1,6 @@
 //! Commands on sessions: answers to approval requests, phases, compactions, grants.
 
+use super::bulk::{self, BulkSubject};
 use crate::{
     domain::{
         budget::{BudgetScope, Dimension, RAISED_MAX, Raise},
@@ -11,7 +12,7 @@ use crate::{
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
         ids::{AgentId, CallId, SessionId},
-        rejection::{BudgetNotRaised, CommandRejection, EditRejection},
+        rejection::{BudgetNotRaised, BulkRejection, CommandRejection, EditRejection},
         time::Timestamp,
         tree::CallTree,
     },
@@ -35,6 +36,18 @@ pub fn control(
         Operation::Answer { approval_id, approve, clears, edited } => {
             let said = ApproverDecision { approve: *approve, clears: *clears, edited: edited.as_ref() };
             answer(policy, tree, command, (approval_id, said), now)?
+        }
+        Operation::ApproveInBulk { approval_id, seen, may_have_amount } => {
+            let said = ApproverDecision { approve: true, clears: None, edited: None };
+            let approved = answer(policy, tree, command, (approval_id, said), now)?;
+            let call = waiting(tree, command, approval_id, now)?;
+            let subject =
+                BulkSubject { effect: &call.effect, findings: &call.findings, may_have_amount: *may_have_amount };
+            let changed = (call.args_digest != *seen).then_some(BulkRejection::ArgumentsChanged);
+            match changed.or_else(|| bulk::objection(policy, &call.tool, &subject)) {
+                Some(rejection) => return Err(CommandRejection::Bulk(rejection)),
+                None => approved,
+            }
         }
         Operation::HostApprove { call_id } => host_approve(policy, tree, command, call_id, now)?,
         Operation::Withdraw { approval_id } => withdraw(tree, command, approval_id, now)?,

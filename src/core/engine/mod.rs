@@ -2,6 +2,7 @@
 //! It may use domain types, rules and policy, never the store, the network or a clock.
 
 mod bookings;
+pub mod bulk;
 #[cfg(test)]
 mod catalogue;
 mod control;

@@ -89,10 +89,12 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     };
     let found = found.map(|finding| Finding { enforced: tier.is_none_or(|tier| !tier.shadow), ..finding });
     let asked = asks.map(|when| ask(asks_for(cx, when.message.as_deref())));
-    match (found, asked) {
+    let stricter = match (found, asked) {
         (Some(found), Some(asked)) => Some(if asked.decision > found.decision { asked } else { found }),
         (found, asked) => found.or(asked),
-    }
+    };
+    let raised_risk = risk.filter(|risk| Some(*risk) > cx.proposal.spec.risk);
+    stricter.map(|finding| Finding { raised_risk, ..finding })
 }
 
 fn by_tier(params: &Params, tier: &Tier, cx: &RuleContext<'_>) -> Option<Finding> {

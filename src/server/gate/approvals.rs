@@ -5,17 +5,21 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::{Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer};
-use callgate_core::domain::{
-    audit::Actor,
-    control::{ClearanceTerms, Command, Control, ControlEvent, Operation, is_same_name},
-    fingerprint::ArgsDigest,
-    ids::{CallId, SessionId, TenantId, ToolName},
-    inbox::{ApprovalQuery, Question, QuestionState, Resolution},
-    rejection::CommandRejection,
-    risk,
-    route::ApprovalRoute,
-    tool::RiskLevel,
+use super::{Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer, approval_notes::session_of};
+use callgate_core::{
+    domain::{
+        amount::may_have_amount,
+        audit::Actor,
+        control::{ClearanceTerms, Command, Control, ControlEvent, Operation, is_same_name},
+        fingerprint::ArgsDigest,
+        ids::{CallId, SessionId, TenantId, ToolName},
+        inbox::{ApprovalQuery, Question, QuestionState, Resolution},
+        rejection::{BulkRejection, CommandRejection},
+        risk,
+        route::ApprovalRoute,
+        tool::RiskLevel,
+    },
+    engine::bulk::{self, BulkSubject},
 };
 use callgate_net::clock::Tick;
 use callgate_store::{DecisionStore, StoreError};
@@ -114,8 +118,7 @@ impl Approvals {
         let ApproverReply { approval_id, approve, by, reason, clears, edited } = reply.clone();
         let edited = match edited.filter(|_| approve) {
             Some(choice) => {
-                let question = read_question(&*self.store, tenant, &approval_id).await?;
-                let question = question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))?;
+                let question = self.known(tenant, &approval_id).await?;
                 let only_looks = choice.only_looks;
                 let edited = Box::pin(self.choose(tenant, &question, choice)).await?;
                 match edited {
@@ -133,7 +136,34 @@ impl Approvals {
             (false, _) => QuestionState::Denied,
         };
         let operation = Operation::Answer { approval_id, approve, clears, edited };
-        self.conclude(tenant, &reply.approval_id, (state, by, reason), operation).await
+        let question = self.known(tenant, &reply.approval_id).await?;
+        self.conclude(tenant, question, (state, by, reason), operation).await
+    }
+
+    /// Approves a request together with others, with the arguments of which the approver saw the digest.
+    ///
+    /// # Errors
+    /// [`CommandError`], also when the policy does not permit it.
+    pub async fn approve_in_bulk(
+        &self,
+        tenant: TenantId,
+        (approval_id, seen): (String, ArgsDigest),
+        by: Actor,
+        reason: Option<String>,
+    ) -> Result<Question, CommandError> {
+        let question = self.known(tenant, &approval_id).await?;
+        let may_have_amount = may_have_amount(&question.arguments);
+        let operation = Operation::ApproveInBulk { approval_id, seen, may_have_amount };
+        self.conclude(tenant, question, (QuestionState::Approved, by, reason), operation).await
+    }
+
+    /// Cause for which a request cannot be approved together with others under the active policy; none where it can.
+    #[must_use]
+    pub fn bulk_objection(&self, tenant: TenantId, question: &Question) -> Option<BulkRejection> {
+        let Ok(tool) = ToolName::parse("tool", &question.tool) else { return Some(BulkRejection::NotPermitted) };
+        let may_have_amount = may_have_amount(&question.arguments);
+        let subject = BulkSubject { effect: &question.effect, findings: &question.findings, may_have_amount };
+        bulk::objection(&self.server.policy(tenant), &tool, &subject)
     }
 
     /// Approves a waiting call for the user of the agent's host, where the policy lets them. A call that does not wait,
@@ -167,20 +197,24 @@ impl Approvals {
         reason: Option<String>,
     ) -> Result<Question, CommandError> {
         let operation = Operation::Withdraw { approval_id: approval_id.to_owned() };
-        self.conclude(tenant, approval_id, (QuestionState::Withdrawn, by, reason), operation).await
+        let question = self.known(tenant, approval_id).await?;
+        self.conclude(tenant, question, (QuestionState::Withdrawn, by, reason), operation).await
+    }
+
+    /// An approval request that exists.
+    pub(super) async fn known(&self, tenant: TenantId, approval_id: &str) -> Result<Question, CommandError> {
+        let question = read_question(&*self.store, tenant, approval_id).await?;
+        question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
     }
 
     /// Closes an approval request with a state, an actor and a reason.
     async fn conclude(
         &self,
         tenant: TenantId,
-        approval_id: &str,
+        question: Question,
         (state, by, reason): (QuestionState, Actor, Option<String>),
         operation: Operation,
     ) -> Result<Question, CommandError> {
-        let Some(question) = read_question(&*self.store, tenant, approval_id).await? else {
-            return Err(GateError::Rejected(CommandRejection::UnknownApproval));
-        };
         let digest = match &operation {
             Operation::Answer { edited: Some(edited), .. } => Some(edited.digest),
             _ => None,
@@ -193,14 +227,12 @@ impl Approvals {
         if is_yes && is_same && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
             return Ok(question);
         }
-        let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
-        let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
+        let session = session_of(&question)?;
         let command = Command { session, by: by.clone(), reason: reason.clone(), operation };
         match self.decisions.control(tenant, &command).await {
             // Another yes is needed: it stays open.
             Ok(ControlEvent { control: Control::Seconded { .. }, .. }) => {
-                let question = read_question(&*self.store, tenant, approval_id).await?;
-                question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
+                self.known(tenant, &question.approval_id).await
             }
             Ok(done) => {
                 self.server.metrics.record_approval(state, done.at.since_ms(question.asked_at));
@@ -212,7 +244,7 @@ impl Approvals {
             }
             Err(GateError::Rejected(rejection)) => {
                 // The call tree holds only a call's present state; its approver is in its past.
-                match read_question(&*self.store, tenant, approval_id).await? {
+                match read_question(&*self.store, tenant, &question.approval_id).await? {
                     Some(question) if question.resolution.is_some() => as_closed(question, (state, digest), &by.name),
                     Some(question) if rejection == CommandRejection::SaidBefore => Ok(question),
                     _ => Err(GateError::Rejected(rejection)),

@@ -43,6 +43,7 @@ impl Decisions {
             }
             Operation::SetPhase { .. }
             | Operation::Answer { .. }
+            | Operation::ApproveInBulk { .. }
             | Operation::HostApprove { .. }
             | Operation::Withdraw { .. }
             | Operation::Revoke { .. } => UnknownSession::Begins(None),

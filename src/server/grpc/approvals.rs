@@ -1,19 +1,23 @@
 //! The approval service: decode, ask the gate, encode.
 
+mod bulk;
+mod list;
+mod notes;
+
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use tonic::{Request, Response, Status};
 
+use self::list::RequestFilter;
 use super::{
     MethodResult,
-    decode::{DecodeResult, arguments, maybe_session, maybe_text, note, page_size, required_text, wrong},
+    decode::{DecodeResult, arguments, maybe_session, note, required_text, wrong},
     encode, identity,
-    limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
-    page, service,
+    limits::{DAY_MS, TTL_DAYS_MAX, TTL_MS_DEFAULT},
+    service,
     shutdown::Stop,
     status,
     time::{span, timestamp},
@@ -21,28 +25,21 @@ use super::{
 };
 use crate::{
     gate::{Approvals, ApproverReply, ChosenArguments},
-    grpc::{FromWire, ToWire},
+    grpc::ToWire,
 };
 use callgate_core::domain::{
-    audit::Actor,
+    amount::find_amount,
     control::{ClearanceScope, ClearanceTerms},
     fingerprint::ArgsDigest,
     ids::{SessionId, TenantId},
-    inbox::{ApprovalQuery, Question, QuestionState},
+    inbox::{Question, QuestionState},
     json::{self, Json},
     risk,
-    time::Timestamp,
-    tool::RiskLevel,
 };
 use callgate_proto::v1;
 
 /// The field of edited arguments.
 pub(super) const EDITED: &str = "edited_arguments_json";
-
-/// All risks, for pages.
-const RISKS: [RiskLevel; 3] = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High];
-/// Pages of requests that are read for one answer, where only a group's are wanted.
-const LOOKS_MAX: usize = 20;
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -56,71 +53,10 @@ impl ApprovalService {
         Self { approvals, stop }
     }
 
-    /// May they answer it by now, as far as groups go?
-    fn is_for(&self, tenant: TenantId, whom: &ApproverFilter, question: &Question) -> bool {
-        if whom.group.is_none() && whom.person.is_none() {
-            return true;
-        }
-        let (route, now) = (self.approvals.route(tenant, question), self.approvals.store.now());
-        let groups = route.groups(question.asked_at, now);
-        whom.group.as_deref().is_none_or(|group| groups.is_empty() || groups.contains(&group))
-            && whom.person.as_ref().is_none_or(|person| route.admits(person, question.asked_at, now))
-    }
-
-    /// The open requests by risk: all are read at once, as for watches.
-    async fn by_risk(
-        &self,
-        tenant: TenantId,
-        (session, whom): (Option<&SessionId>, &ApproverFilter),
-        size: usize,
-        page_token: &str,
-    ) -> MethodResult<v1::ListApprovalsResponse> {
-        let after = page::after(page_token, |[risk, asked_ms, id]| {
-            let risk = RISKS.into_iter().find(|known| known.as_str() == risk)?;
-            Some((Reverse(risk), Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
-        })?;
-        let open = self.approvals.open_questions(tenant).await.map_err(status::gate)?;
-        let (now, approvals) = (self.approvals.store.now(), &self.approvals);
-        let is_wanted = |question: &&Question| {
-            question.state(now) == QuestionState::Pending
-                && session.is_none_or(|id| id.as_str() == question.session)
-                && self.is_for(tenant, whom, question)
-        };
-        let weighed = |question: &Question| (approvals.risk(tenant, question).0, question.clone());
-        let mut found: Vec<RankedRequest> = open.iter().filter(is_wanted).map(weighed).collect();
-        found.sort_by_cached_key(weight);
-        let total_size = u32::try_from(found.len()).unwrap_or(u32::MAX);
-        let rest = found.into_iter().filter(|one| after.as_ref().is_none_or(|after| weight(one) > *after));
-        let (found, next_page_token) = page::split_page(rest.collect(), size, |last| {
-            page::token([last.0.as_str(), &last.1.asked_at.as_millis().to_string(), &last.1.approval_id])
-        });
-        let approvals = found.into_iter().map(|(_, question)| encode_approval(question, approvals, tenant)).collect();
-        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size }))
-    }
-
     async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Question, Status> {
         let found = service::answer_in_time(self.approvals.question(tenant, approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
-}
-
-/// Filter by recipient: a group, a person, or all.
-struct ApproverFilter {
-    group: Option<String>,
-    person: Option<Actor>,
-}
-
-/// A request of a list, with the risk that orders it.
-type RankedRequest = (RiskLevel, Question);
-
-/// Sort key of open requests by risk: the highest first, then the oldest.
-fn weight((risk, question): &RankedRequest) -> (Reverse<RiskLevel>, Timestamp, String) {
-    (Reverse(*risk), question.asked_at, question.approval_id.clone())
-}
-
-/// Sort key of a request in a list by time.
-fn sort_key(question: &Question) -> (Timestamp, String) {
-    (question.asked_at, question.approval_id.clone())
 }
 
 fn encode_approval(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::Approval {
@@ -145,6 +81,9 @@ fn encode_approval(question: Question, approvals: &Approvals, tenant: TenantId) 
         idempotent: question.effect.idempotent,
         args_digest: hex::encode(question.args_digest.0),
         seq: question.seq,
+        amount: find_amount(&question.arguments),
+        bulk_refusal: approvals.bulk_objection(tenant, &question).map(bulk::reason).unwrap_or_default(),
+        rule: question.asking_rule().map(str::to_owned).unwrap_or_default(),
         risk: risk.to_wire().into(),
         risk_reasons: risk_reasons.into_iter().map(str::to_owned).collect(),
         group: route.group.unwrap_or_default(),
@@ -154,6 +93,9 @@ fn encode_approval(question: Question, approvals: &Approvals, tenant: TenantId) 
         approved_by: question.seconded_by.clone(),
         edited_args_digest: edited.map(|edited| hex::encode(edited.digest.0)).unwrap_or_default(),
         edited_arguments_json: edited.and_then(|edited| edited.arguments.as_deref()).unwrap_or_default().to_owned(),
+        claimed_by: String::new(),
+        claim_expire_time: None,
+        comments: Vec::new(),
         edited_expire_time: resolution.and_then(|resolution| resolution.edited_until).map(timestamp),
         ran_call_id: String::new(),
         scope: scope.into(),
@@ -287,49 +229,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let tenant = identity::tenant(&request)?;
         let person = request.get_ref().mine.then(|| identity::actor(&request)).transpose()?;
         let message = request.into_inner();
-        let (session, size) = (maybe_session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
-        let Ok(state) = v1::ApprovalState::try_from(message.state) else {
-            return Ok(wrong("state", format!("is {}, which is no state of a question", message.state))?);
-        };
-        let whom = ApproverFilter { group: maybe_text("group", &message.group)?, person };
-        match v1::ApprovalOrder::try_from(message.order) {
-            Ok(v1::ApprovalOrder::Unspecified) => {}
-            Ok(v1::ApprovalOrder::Risk) if state == v1::ApprovalState::Pending => {
-                return self.by_risk(tenant, (session.as_ref(), &whom), size, &message.page_token).await;
-            }
-            Ok(v1::ApprovalOrder::Risk) => {
-                return Ok(wrong("order", "is by risk: that goes with the state PENDING only")?);
-            }
-            Err(_) => return Ok(wrong("order", format!("is {}, which is no order of questions", message.order))?),
-        }
-        let after = page::after(&message.page_token, |[asked_ms, id]| {
-            Some((Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
-        })?;
-        let mut wanted = ApprovalQuery {
-            session,
-            state: QuestionState::from_wire(state).ok(),
-            after,
-            max: size + 1,
-            approval_id: None,
-        };
-        let (mut found, mut looks) = (Vec::new(), 0);
-        let rest = loop {
-            let read = service::answer_in_time(self.approvals.operators.questions(tenant, &wanted)).await?;
-            let last = read.last().filter(|_| read.len() == wanted.max).map(sort_key);
-            found.extend(read.into_iter().filter(|question| self.is_for(tenant, &whom, question)));
-            looks += 1;
-            match last {
-                Some(last) if found.len() <= size && looks < LOOKS_MAX => wanted.after = Some(last),
-                last => break last,
-            }
-        };
-        let is_whole = found.len() > size;
-        let token = |(at, id): (Timestamp, String)| page::token([&at.as_millis().to_string(), &id]);
-        let (found, next) = page::split_page(found, size, |last| token(sort_key(last)));
-        // After the limit of reads, the next page begins behind the last one read.
-        let next_page_token = if is_whole { next } else { rest.map(token).unwrap_or_default() };
-        let approvals = found.into_iter().map(|question| encode_approval(question, &self.approvals, tenant)).collect();
-        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size: 0 }))
+        let filter = RequestFilter::decode(&message, person)?;
+        self.list(tenant, &filter, &message).await.map(Response::new)
     }
 
     async fn get_approval(&self, request: Request<v1::GetApprovalRequest>) -> MethodResult<v1::GetApprovalResponse> {
@@ -337,8 +238,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let question = self.question(tenant, &id).await?;
         let ran = service::answer_in_time(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
-        let approval =
-            v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encode_approval(question, &self.approvals, tenant) };
+        let approval = self.encode_with_notes(tenant, question).await?;
+        let approval = v1::Approval { ran_call_id: ran.unwrap_or_default(), ..approval };
         Ok(Response::new(v1::GetApprovalResponse { approval: Some(approval) }))
     }
 
@@ -356,6 +257,32 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let question = service::answer_in_time(Box::pin(self.approvals.resolve(tenant, &reply))).await?;
         let approval = Some(encode_approval(question, &self.approvals, tenant));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
+    }
+
+    async fn resolve_approvals(
+        &self,
+        request: Request<v1::ResolveApprovalsRequest>,
+    ) -> MethodResult<v1::ResolveApprovalsResponse> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        self.resolve_all(tenant, by, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn claim_approval(
+        &self,
+        request: Request<v1::ClaimApprovalRequest>,
+    ) -> MethodResult<v1::ClaimApprovalResponse> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let approval = Some(self.claim(tenant, by, request.into_inner()).await?);
+        Ok(Response::new(v1::ClaimApprovalResponse { approval }))
+    }
+
+    async fn comment_approval(
+        &self,
+        request: Request<v1::CommentApprovalRequest>,
+    ) -> MethodResult<v1::CommentApprovalResponse> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let approval = Some(self.comment(tenant, by, request.into_inner()).await?);
+        Ok(Response::new(v1::CommentApprovalResponse { approval }))
     }
 
     async fn withdraw_approval(

@@ -33,6 +33,13 @@ pub(super) const PAGE_DEFAULT: u32 = 100;
 /// Default number of sessions and policy revisions on a page: people read them.
 pub(super) const SHORT_PAGE_DEFAULT: u32 = 50;
 
+/// Most groups of approval requests that one answer lists.
+pub(super) const APPROVAL_GROUPS_MAX: usize = 100;
+/// Most approval requests that one act answers by their ids: an approver reads each.
+pub(super) const BULK_MAX: usize = 50;
+/// Most approval requests that one act denies by a filter.
+pub(super) const BULK_DENY_MAX: usize = 500;
+
 /// Most tools that are described at a time.
 pub(super) const DESCRIBED_MAX: usize = 1_000;
 

@@ -48,6 +48,9 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ListApprovals", PEOPLE),
             ("GetApproval", PEOPLE),
             ("ResolveApproval", &[Approver]),
+            ("ResolveApprovals", &[Approver]),
+            ("ClaimApproval", &[Approver]),
+            ("CommentApproval", &[Approver, Operator]),
             // Withdraws the agent's own request; an approver denies it instead.
             ("WithdrawApproval", &[Agent]),
             ("WatchApprovals", PEOPLE),

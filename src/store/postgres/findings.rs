@@ -12,6 +12,7 @@ use callgate_core::domain::{
     finding::{Decision, Finding, Level},
     reason::Reason,
     time::Timestamp,
+    tool::RiskLevel,
     violation::{OnViolation, SelfCorrection, Violation},
 };
 
@@ -36,6 +37,8 @@ pub(super) struct StoredFinding {
     reuse: Option<(String, String, i64)>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     violations: Vec<StoredViolation>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    raised_risk: Option<String>,
     enforced: bool,
 }
 
@@ -90,6 +93,7 @@ impl From<&Finding> for StoredFinding {
                 .as_ref()
                 .map(|call| (call.session.to_string(), call.call_id.to_string(), call.at.as_millis())),
             violations: finding.violations.iter().map(StoredViolation::from).collect(),
+            raised_risk: finding.raised_risk.map(|risk| risk.as_str().to_owned()),
             enforced: finding.enforced,
         }
     }
@@ -116,6 +120,7 @@ impl StoredFinding {
             retry_after_ms: self.retry_after_ms,
             reuse,
             violations: self.violations.into_iter().map(Violation::from).collect(),
+            raised_risk: self.raised_risk.and_then(|name| RiskLevel::from_name(&name)),
             enforced: self.enforced,
         })
     }

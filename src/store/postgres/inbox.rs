@@ -183,6 +183,8 @@ async fn questions(
     // Only given filters are compared, so that the planner can use indexes.
     let of_id = wanted.approval_id.as_ref().map_or("$2::text is null", |_| "c.approval_id = $2");
     let of_session = wanted.session.as_ref().map_or("$3::text is null", |_| "c.session_id = $3");
+    let of_tool = wanted.tool.as_ref().map_or("$8::text is null", |_| "c.tool = $8");
+    let of_agent = wanted.agent.as_ref().map_or("$9::text is null", |_| "c.agent_id = $9");
     let in_time = match wanted.state {
         Some(QuestionState::Pending) => "c.approval_expires_at > now()",
         _ => "true",
@@ -218,7 +220,8 @@ async fn questions(
            select v.seq, v.detail -> 'edit' as edit from session_event v where e.seq is null and v.shard = c.shard
              and v.tenant_id = c.tenant_id and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded'
              and v.detail #>> '{{edit,approval_id}}' = c.approval_id order by v.seq limit 1) w on true
-         where c.tenant_id = $1 and c.approval_id is not null and {of_id} and {of_session} and {in_time} and {after}
+         where c.tenant_id = $1 and c.approval_id is not null and {of_id} and {of_session} and {of_tool}
+           and {of_agent} and {in_time} and {after}
            and ($4::text is null or $4 = {STATE})
            and not exists (select from call f where f.shard = c.shard and f.tenant_id = c.tenant_id
              and f.epoch = c.epoch and f.session_id = c.session_id and f.approval_id = c.approval_id
@@ -232,7 +235,9 @@ async fn questions(
         .bind(wanted.state.map(QuestionState::as_str))
         .bind(i64::try_from(wanted.max).unwrap_or(i64::MAX))
         .bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()))
-        .bind(wanted.after.as_ref().map(|(_, id)| id.as_str()));
+        .bind(wanted.after.as_ref().map(|(_, id)| id.as_str()))
+        .bind(wanted.tool.as_deref())
+        .bind(wanted.agent.as_deref());
     rows.fetch_all(conn).await?.iter().map(|row| question(row, opener)).collect()
 }
 

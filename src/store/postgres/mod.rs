@@ -1,6 +1,7 @@
 //! Store on Postgres: one writer, a small pool of readers, and the database's clock.
 
 mod append;
+mod approval_notes;
 pub mod audit;
 mod audit_stream;
 mod batch_reader;

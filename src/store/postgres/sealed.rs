@@ -15,6 +15,7 @@ use crate::{
 };
 use callgate_core::domain::{
     answer::{PackedNames, ResultMarkers},
+    audit::AuditEvent,
     control::Control,
     effect::Resource,
     event::{Append, Event, JudgmentEvent, SettledEvent},
@@ -240,6 +241,13 @@ pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
         }
     }
     Some(sealed)
+}
+
+/// Encrypts the reason of an audit entry that is written apart from a change; none if that fails.
+pub(super) fn seal_reason(tenant: TenantId, event: &mut AuditEvent, keys: &TenantKeys) -> Option<()> {
+    let mut row = SealedRow { sealer: Sealer::new(keys)?, tenant };
+    let session = event.session.clone().unwrap_or_default();
+    row.seal_optional(REASON, &session, WHY, &mut event.why)
 }
 
 /// Encrypts the values of one change; each yields none on failure.

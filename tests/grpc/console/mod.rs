@@ -1,6 +1,7 @@
 //! Console over HTTP, without a browser: permissions and actions. Tests with a browser are in tests/browser.
 
 mod approvals;
+mod bulk;
 mod fleet;
 mod forged;
 mod issuer;

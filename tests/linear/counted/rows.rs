@@ -5,7 +5,7 @@ use std::{fmt::Debug, sync::LazyLock};
 
 use callgate_core::{
     domain::{
-        answer, call, content, digest, effect, failure, fingerprint, forgetting, gist, hashing,
+        amount, answer, call, content, digest, effect, failure, fingerprint, forgetting, gist, hashing,
         ids::{CallId, DEFAULT_TENANT, HostName, SessionId, ToolName},
         json::{self, Json},
         outcome::OutcomeStatus,
@@ -180,6 +180,8 @@ macro_rules! rows {
 rows! {
     "domain/json/parse.rs: parse" <= 200 JSONS, |t| count(|| json::parse(t));
     "domain/json.rs: canonical" <= 46 JSONS, |t| of_json(t, Json::canonical);
+    "domain/amount.rs: find_amount may_have_amount" <= 1_000 JSONS,
+        |t| count(|| (amount::find_amount(t), amount::may_have_amount(t)));
     "domain/redaction.rs: text without" <= 1_100 SAID, |t| count(|| {
         let mut secrets = Secrets::default();
         (REDACTION.text(t, &mut secrets).len(), secrets.without(t).len())

@@ -79,14 +79,13 @@ impl Compiler {
         if keys.per.is_some() && keys.rate_limit.is_none() {
             self.wrong(format!("{path}.per"), "says who shares the rate, and no rate_limit is given");
         }
-        if keys.approver.is_some()
-            && keys.action != ActionKey::Hitl
-            && !matches!(keys.when_exceeded, Some(ExceededKey::Ask))
+        let asks = keys.action == ActionKey::Hitl || matches!(keys.when_exceeded, Some(ExceededKey::Ask));
+        for (key, _) in [("approver", keys.approver.is_some()), ("bulk_approve", keys.bulk_approve)]
+            .iter()
+            .filter(|(_, given)| *given && !asks)
         {
-            self.wrong(
-                format!("{path}.approver"),
-                "is only for action: hitl, or when_exceeded: ask: nobody is asked else",
-            );
+            let problem = "is only for action: hitl, or when_exceeded: ask: nobody is asked else";
+            self.wrong(format!("{path}.{key}"), problem);
         }
         let ttl_ms = self.millis(&format!("{path}.ttl_ms"), keys.ttl_ms);
         let default = GrantTerms::default();
@@ -116,6 +115,7 @@ impl Compiler {
             }),
             require_reason: keys.require_reason,
             host_may_approve: keys.approver == Some(ApproverKey::Host),
+            bulk_approve: keys.bulk_approve,
             shadow: matches!(keys.mode, Some(PolicyMode::Shadow)),
         })
     }

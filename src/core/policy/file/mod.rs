@@ -195,6 +195,10 @@ pub(super) struct TierKeys {
     /// Where approvals are given: callgate (its approvers, the default), or host (the user of the agent's host, at the
     /// host's own prompt if it has one).
     pub(super) approver: Option<ApproverKey>,
+    /// true lets an approver approve several of its requests in one act. Never for two approvers, for tools with
+    /// conditions that ask or raise the risk, or for a call of a `once` tool with an amount.
+    #[serde(default)]
+    pub(super) bulk_approve: bool,
     /// shadow records its refusals and permits the calls.
     pub(super) mode: Option<PolicyMode>,
 }

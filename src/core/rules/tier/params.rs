@@ -68,6 +68,8 @@ pub struct Tier {
     pub require_reason: bool,
     /// True when the user of an agent's host may approve, at the host's prompt.
     pub host_may_approve: bool,
+    /// True when several of its requests may be approved in one act.
+    pub bulk_approve: bool,
     /// Shadow mode: refusals are only recorded.
     pub shadow: bool,
 }
@@ -129,6 +131,15 @@ impl Params {
     #[must_use]
     pub fn tier(&self, tool: &str) -> Option<&Tier> {
         self.tiers.iter().find(|tier| tier.tools.matches(tool))
+    }
+
+    /// True when several requests of the tool may be approved in one act: its tier says so, and no condition of the
+    /// tool may ask or raise the risk, of which the approver of several would see nothing.
+    #[must_use]
+    pub fn bulk_approves(&self, tool: &str) -> bool {
+        let weighs = |case: &ConditionalCase| matches!(case.then, Effects::Ask | Effects::Risk(_));
+        self.tier(tool).is_some_and(|tier| tier.bulk_approve)
+            && !self.conditions.get(tool).is_some_and(|cases| cases.iter().any(weighs))
     }
 
     /// The approval route of a tool's calls.

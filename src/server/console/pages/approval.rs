@@ -22,8 +22,9 @@ use crate::console::{
     Console, arguments, fault::PageError, filters, form::FormPost, frame::Frame, labels, visitor::Visitor,
 };
 use callgate_proto::v1::{
-    Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
-    ResolveApprovalRequest, Role, approval_service_client::ApprovalServiceClient,
+    Approval, ApprovalScope, ApprovalState, CallEntry, ClaimApprovalRequest, CommentApprovalRequest, CredentialKind,
+    Decision, Finding, GetApprovalRequest, ResolveApprovalRequest, Role,
+    approval_service_client::ApprovalServiceClient,
 };
 
 pub(super) fn router() -> Router<Console> {
@@ -57,6 +58,9 @@ struct Page {
     before: EarlierCalls,
     /// Reason why the user cannot answer it.
     cannot: Option<String>,
+    may_comment: bool,
+    /// The claim is the user's own.
+    is_mine: bool,
     /// The resource that an approval may cover, where it has a name.
     thing: Option<String>,
     fault: Option<String>,
@@ -89,6 +93,7 @@ struct Answer {
     /// Other arguments, and the digest by which they were seen.
     edited: String,
     digest: String,
+    comment: String,
 }
 
 /// Lifetimes of an approval that covers more than the call.
@@ -137,15 +142,21 @@ async fn show(
 
 /// Answers, and redirects to the request in its new state. A refused answer shows its error there too.
 async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Answer>) -> Result<Response, PageError> {
-    if form.what == "look" {
-        return preview_edit(&id, &visitor, form).await;
-    }
-    let answered = match resolution(&id, &form) {
-        Ok(asked) => {
-            let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());
-            approvals.resolve_approval(asked).await.map(|_| ()).map_err(PageError::from)
+    let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());
+    let answered = match form.what.as_str() {
+        "look" => return preview_edit(&id, &visitor, form).await,
+        "claim" | "release" => {
+            let asked = ClaimApprovalRequest { approval_id: id.clone(), release: form.what == "release" };
+            approvals.claim_approval(asked).await.map(|_| ()).map_err(PageError::from)
         }
-        Err(fault) => Err(fault),
+        "comment" => {
+            let asked = CommentApprovalRequest { approval_id: id.clone(), text: form.comment.clone() };
+            approvals.comment_approval(asked).await.map(|_| ()).map_err(PageError::from)
+        }
+        _ => match resolution(&id, &form) {
+            Ok(asked) => approvals.resolve_approval(asked).await.map(|_| ()).map_err(PageError::from),
+            Err(fault) => Err(fault),
+        },
     };
     let Err(fault) = answered else { return Ok(Redirect::to(&path(&id)).into_response()) };
     let PageError::Told { code, message, .. } = fault else { return Err(fault) };
@@ -234,13 +245,15 @@ impl Page {
             frame: Frame::new(visitor, approvals::PATH, format!("Approval request: {}", question.tool)),
             path: path(&question.approval_id),
             state: state(&question),
-            risk: risk(&question),
+            risk: risk(question.risk()),
             until: filters::machine_time(question.expire_time.as_ref()),
             arguments,
             is_whole,
             bytes: question.arguments_json.len() as u64,
             findings: list_findings(&question),
             before,
+            may_comment: visitor.is_one_of(&[Role::Approver, Role::Operator]),
+            is_mine: question.claimed_by.to_lowercase() == visitor.known.caller.name.to_lowercase(),
             cannot: is_pending.then(|| cannot(visitor, &question)).flatten(),
             thing: is_named.then(|| on.clone()),
             fault: None,

@@ -1,4 +1,4 @@
-//! History before an approval request: the calls of its call tree, and the last call of its tool.
+//! History before an approval request: the calls of its call tree, and the last call of its tool on its resource.
 
 use crate::console::{
     arguments::{self, ArgumentChange},
@@ -27,13 +27,13 @@ pub(super) struct EarlierCalls {
     pub(super) effects: Vec<CallEntry>,
     /// There were calls that were not scanned.
     pub(super) has_more: bool,
-    /// The last call of the same tool, and the changes since.
+    /// The last call of the same tool on the same resource, and the changes since.
     pub(super) similar: Option<SimilarCall>,
     /// The call as it stands: its last Evaluate, and its outcome.
     pub(super) call: Option<CallEntry>,
 }
 
-/// An earlier call of the same tool.
+/// An earlier call of the same tool on the same resource.
 pub(super) struct SimilarCall {
     pub(super) call: CallEntry,
     /// It is of another call tree.
@@ -67,16 +67,22 @@ pub(super) async fn before(visitor: &Visitor, question: &Approval) -> Result<Ear
     Ok(EarlierCalls { timeline, effects, has_more, similar, call })
 }
 
-/// The last call of the same tool that was let through: of the same call tree, else of the same agent.
+/// The last call of the same tool on the same resource that was let through: of the same call tree, else of the same
+/// agent. None where the policy names no resource of the call: two of its calls may have nothing in common.
 async fn similar(
     visitor: &Visitor,
     question: &Approval,
     calls: &[CallEntry],
 ) -> Result<Option<SimilarCall>, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
+    let on = Resource::new(&*question.effect_resource);
+    if !on.is_named() {
+        return Ok(None);
+    }
     let fits = |call: &&CallEntry| {
         let is_other = call.root_session_id != question.root_session_id;
-        call.tool == question.tool && call.attempt > 0 && (is_other || call.seq < question.seq)
+        let is_before = call.attempt > 0 && (is_other || call.seq < question.seq);
+        is_before && call.tool == question.tool && Resource::new(&*call.resource) == on
     };
     let mut found = calls.iter().find(fits).cloned();
     for here in [true, false] {
@@ -84,8 +90,12 @@ async fn similar(
             let agent_id = if here { String::new() } else { question.agent_id.clone() };
             let filter = CallFilter { tool: question.tool.clone(), agent_id, ..CallFilter::default() };
             let session_id = if here { question.session_id.clone() } else { String::new() };
-            let asked =
-                ListCallsRequest { session_id, filter: Some(filter), page_size: 20, ..ListCallsRequest::default() };
+            let asked = ListCallsRequest {
+                session_id,
+                filter: Some(filter),
+                page_size: LOOKED_AT,
+                ..ListCallsRequest::default()
+            };
             found = sessions.list_calls(asked).await?.into_inner().calls.iter().find(fits).cloned();
         }
     }

@@ -4,6 +4,7 @@ mod approval;
 mod approvals;
 mod audit;
 mod backtest;
+mod bulk;
 mod call;
 mod difference;
 mod edit;
@@ -47,6 +48,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new()
         .merge(now::router())
         .merge(approvals::router())
+        .merge(bulk::router())
         .merge(approval::router())
         .merge(sessions::router())
         .merge(session::router())

@@ -16,6 +16,7 @@ use crate::{
 };
 use callgate_core::{
     domain::{
+        approval_notes::{CLAIM_MS, COMMENTS_MAX},
         budget::RAISED_MAX,
         control::PLAN_MAX,
         grant::GRANTS_MAX,
@@ -83,6 +84,7 @@ fn numbers_of_calls() -> Numbers {
         ("DescribeToolsRequest.tools", plain([&DESCRIBED_MAX])),
         (
             "RecordRequest.progress ToolCall.justification ResolveApprovalRequest.reason \
+             ResolveApprovalsRequest.reason CommentApprovalRequest.text \
              WithdrawApprovalRequest.reason CreateGrantRequest.reason RevokeGrantRequest.reason \
              ApplyPolicyRequest.note ActivatePolicyRequest.note RollbackPolicyRequest.note ForgetRequest.reason \
              ExportSubjectRequest.reason HaltRequest.reason ResumeRequest.reason SetPhaseRequest.reason \
@@ -107,6 +109,11 @@ fn numbers_of_lists_and_commands() -> Numbers {
         ),
         ("ListApprovalsRequest.group CreateTokenRequest.name", vec![bytes(TEXT_BYTES_MAX)]),
         ("ListApprovalsResponse.total_size", plain([&crate::gate::OPEN_MAX])),
+        ("ApprovalService", plain([&COMMENTS_MAX])),
+        ("ApprovalService.ClaimApproval", vec![format!("{} minutes", CLAIM_MS / 60_000)]),
+        ("ListApprovalsResponse.groups", plain([&APPROVAL_GROUPS_MAX])),
+        ("ResolveApprovalsRequest.approvals", plain([&BULK_MAX])),
+        ("ResolveApprovalsRequest.matching", plain([&BULK_DENY_MAX])),
         ("ResolveApprovalRequest.ttl CreateGrantRequest.ttl RotateTokenRequest.overlap", vec![days(TTL_DAYS_MAX)]),
         ("VerifyAuditRequest.anchors", plain([&ANCHORS_MAX])),
         ("GrantService", plain([&GRANTS_MAX])),

@@ -5,9 +5,11 @@ use tonic::{Code, Status};
 use super::{StatusSource, status};
 use crate::grpc::time::timestamp;
 use callgate_core::domain::{
+    approval_notes::COMMENTS_MAX,
     budget::RAISED_MAX,
     grant::GRANTS_MAX,
-    rejection::{BudgetNotRaised, CommandRejection, SessionUnknown},
+    rejection::{BudgetNotRaised, BulkRejection, CommandRejection, SessionUnknown},
+    time::Timestamp,
 };
 
 const SAID_BEFORE: &str = "you have approved it before; the second approval must be another person's";
@@ -59,11 +61,7 @@ impl StatusSource for CommandRejection {
                 "the policy declares no resource for this call: approve the call, or the tool".to_owned(),
             ),
             Self::NotInGroup { groups, later } => {
-                let later = later.map(|(group, at)| format!(", and from {} on for {group} too", timestamp(at)));
-                let groups = groups.join(" and ");
-                let later = later.unwrap_or_default();
-                let message = format!("the approval request is for approvers of the group {groups}{later}");
-                (Code::PermissionDenied, "NOT_IN_GROUP", message)
+                (Code::PermissionDenied, "NOT_IN_GROUP", describe_groups(&groups, later))
             }
             Self::SaidBefore => (Code::FailedPrecondition, "APPROVAL_ANSWERED", SAID_BEFORE.to_owned()),
             Self::ScopeForTwo => (
@@ -72,6 +70,9 @@ impl StatusSource for CommandRejection {
                 "two approvals are required, and hold for one call: approve without a scope".to_owned(),
             ),
             Self::Edit(rejection) => return rejection.into_status(),
+            Self::Bulk(rejection) => return rejection.into_status(),
+            Self::Claimed { by, until } => return claimed(&by, until),
+            Self::TooManyComments => return too_many_comments(),
             Self::SelfApproval => (
                 Code::PermissionDenied,
                 "SELF_APPROVAL",
@@ -85,6 +86,23 @@ impl StatusSource for CommandRejection {
         };
         status(code, reason, message, None)
     }
+}
+
+/// The groups that may answer, and the one that may later.
+fn describe_groups(groups: &[String], later: Option<(String, Timestamp)>) -> String {
+    let later = later.map(|(group, at)| format!(", and from {} on for {group} too", timestamp(at)));
+    let groups = groups.join(" and ");
+    format!("the approval request is for approvers of the group {groups}{}", later.unwrap_or_default())
+}
+
+fn claimed(by: &str, until: Timestamp) -> Status {
+    let message = format!("{by} has claimed it until {}; it can be answered all the same", timestamp(until));
+    status(Code::FailedPrecondition, "APPROVAL_CLAIMED", message, None)
+}
+
+fn too_many_comments() -> Status {
+    let message = format!("the approval request has {COMMENTS_MAX} comments, the maximum");
+    status(Code::ResourceExhausted, "TOO_MANY_COMMENTS", message, None)
 }
 
 impl StatusSource for BudgetNotRaised {
@@ -107,5 +125,24 @@ impl StatusSource for BudgetNotRaised {
             ),
         };
         status(code, reason, message, None)
+    }
+}
+
+impl StatusSource for BulkRejection {
+    fn into_status(self) -> Status {
+        let (reason, message) = match self {
+            Self::ArgumentsChanged => {
+                ("ARGUMENTS_CHANGED", "its arguments are other ones than those you saw: look again")
+            }
+            Self::TwoPeople => ("BULK_TWO_PEOPLE", "two people must approve it, each by itself"),
+            Self::OnceWithAmount => {
+                ("BULK_ONCE_AMOUNT", "its tool is `once` and its arguments hold an amount: approve it by itself")
+            }
+            Self::NotPermitted => (
+                "BULK_NOT_PERMITTED",
+                "the policy does not permit it (`bulk_approve` of its tier): approve it by itself",
+            ),
+        };
+        status(Code::FailedPrecondition, reason, message, None)
     }
 }

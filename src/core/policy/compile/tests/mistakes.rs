@@ -21,7 +21,7 @@ const TOOLS: &str = "policy_engine:
 ";
 
 /// Cases: a name, the file (a leading space puts it below `pay`), and the message.
-const MISTAKES: [(&str, &str, &str); 41] = [
+const MISTAKES: [(&str, &str, &str); 42] = [
     (
         "tools for tool_schemas",
         "policy_engine: {tools: {}}",
@@ -122,6 +122,11 @@ const MISTAKES: [(&str, &str, &str); 41] = [
         "a host's answer where nobody is asked",
         "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: allowlist, approver: host}]}}",
         "policy_engine.authorization.tiers[0].approver: is only for action: hitl, or when_exceeded: ask",
+    ),
+    (
+        "bulk approval where nobody is asked",
+        "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: allowlist, bulk_approve: true}]}}",
+        "policy_engine.authorization.tiers[0].bulk_approve: is only for action: hitl, or when_exceeded: ask",
     ),
     (
         "an approver that is none",

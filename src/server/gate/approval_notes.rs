@@ -1,0 +1,111 @@
+//! Claims and comments on approval requests.
+
+use std::collections::BTreeMap;
+
+use super::{Approvals, CommandError, GateError, NoAnswer};
+use callgate_core::domain::{
+    approval_notes::{ApprovalNote, COMMENTS_MAX, find_claim},
+    audit::{Actor, AuditEvent, AuditOperation},
+    control::{Command, Operation, is_same_name},
+    ids::{SessionId, TenantId},
+    inbox::Question,
+    rejection::CommandRejection,
+};
+
+impl Approvals {
+    /// The claims and comments of some requests, the oldest first.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn notes(
+        &self,
+        tenant: TenantId,
+        approval_ids: &[String],
+    ) -> Result<BTreeMap<String, Vec<ApprovalNote>>, NoAnswer> {
+        let mut found: BTreeMap<String, Vec<ApprovalNote>> = BTreeMap::new();
+        for note in self.operators.approval_notes(tenant, approval_ids).await? {
+            found.entry(note.approval_id.clone()).or_default().push(note);
+        }
+        Ok(found)
+    }
+
+    /// Claims an open request for an approver who may answer it, or releases their claim.
+    ///
+    /// # Errors
+    /// [`CommandError`], also while another approver's claim holds.
+    pub async fn claim(
+        &self,
+        tenant: TenantId,
+        approval_id: &str,
+        by: Actor,
+        release: bool,
+    ) -> Result<Question, CommandError> {
+        let question = self.known(tenant, approval_id).await?;
+        let kind = if release { AuditOperation::ApprovalReleased } else { AuditOperation::ApprovalClaimed };
+        if release && self.holder_besides(tenant, approval_id, &by).await?.is_none() {
+            return Ok(question);
+        }
+        if !release {
+            // An approver who may deny it now may claim it.
+            let denial =
+                Operation::Answer { approval_id: approval_id.to_owned(), approve: false, clears: None, edited: None };
+            let (session, reason) = (session_of(&question)?, Some("a claim".to_owned()));
+            let command = Command { session, by: by.clone(), reason, operation: denial };
+            self.decisions.may_control(tenant, &command).await?;
+            self.holder_besides(tenant, approval_id, &by).await?;
+        }
+        self.note(tenant, &question, AuditEvent::new(kind, by.clone(), approval_id)).await?;
+        // Of two claims at once, the first one holds.
+        self.holder_besides(tenant, approval_id, &by).await?;
+        Ok(question)
+    }
+
+    /// Comments on a request.
+    ///
+    /// # Errors
+    /// [`CommandError`]: it has too many comments, or is unknown.
+    pub async fn comment(
+        &self,
+        tenant: TenantId,
+        approval_id: &str,
+        by: Actor,
+        text: &str,
+    ) -> Result<Question, CommandError> {
+        let question = self.known(tenant, approval_id).await?;
+        let notes = self.operators.approval_notes(tenant, &[approval_id.to_owned()]).await?;
+        let is_comment = |note: &&ApprovalNote| note.kind == AuditOperation::ApprovalCommented;
+        if notes.iter().filter(is_comment).count() >= COMMENTS_MAX {
+            return Err(GateError::Rejected(CommandRejection::TooManyComments));
+        }
+        let text = self.server.policy(tenant).without_secrets(text);
+        let event = AuditEvent::new(AuditOperation::ApprovalCommented, by, approval_id).because(&text);
+        self.note(tenant, &question, event).await?;
+        Ok(question)
+    }
+
+    /// The actor's own claim in force, as none or their name; another approver's is a rejection.
+    async fn holder_besides(
+        &self,
+        tenant: TenantId,
+        approval_id: &str,
+        by: &Actor,
+    ) -> Result<Option<String>, CommandError> {
+        let notes = self.operators.approval_notes(tenant, &[approval_id.to_owned()]).await?;
+        match find_claim(&notes, self.store.now()) {
+            Some(claim) if !is_same_name(&claim.by, &by.name) => {
+                Err(GateError::Rejected(CommandRejection::Claimed { by: claim.by, until: claim.until }))
+            }
+            claim => Ok(claim.map(|claim| claim.by)),
+        }
+    }
+
+    async fn note(&self, tenant: TenantId, question: &Question, event: AuditEvent) -> Result<(), NoAnswer> {
+        let event = event.with_session(&session_of(question)?);
+        Ok(self.operators.note_approval(tenant, event).await?)
+    }
+}
+
+pub(super) fn session_of(question: &Question) -> Result<SessionId, NoAnswer> {
+    let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
+    SessionId::parse("session_id", &question.session).map_err(unreadable)
+}

@@ -1,0 +1,67 @@
+//! Claims and comments on approval requests: entries of the audit log.
+
+use sqlx::{Row as _, postgres::PgRow};
+
+use super::{
+    Store,
+    decode::{LoadedRow, at, corrupt, count},
+    sealed,
+};
+use crate::{error::StoreError, sealing::TenantStorage};
+use callgate_core::domain::{
+    approval_notes::ApprovalNote,
+    audit::{AuditEvent, AuditOperation},
+    ids::TenantId,
+};
+
+/// Entries that are read at once, the newest.
+const NOTES_MAX: i64 = 5_000;
+
+impl Store {
+    /// The claims and comments of some approval requests, the oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn approval_notes(
+        &self,
+        tenant: TenantId,
+        approval_ids: &[String],
+    ) -> Result<Vec<ApprovalNote>, StoreError> {
+        // The condition of the index audit_of_approval.
+        let query = sqlx::query(
+            "select * from (select number, kind, coalesce(words[1], '') as by, coalesce(words[4], '') as session,
+               words[5] as approval_id, words[6] as why, resealed, (extract(epoch from at) * 1000)::bigint as at_ms
+             from audit where tenant_id = $1 and words[5] = any($2)
+               and kind in ('approval_claimed', 'approval_released', 'approval_commented')
+             order by number desc limit $3) n order by number",
+        );
+        let query = query.bind(tenant.0).bind(approval_ids).bind(NOTES_MAX);
+        let opener = self.opener(tenant);
+        let note = |row: &PgRow| -> LoadedRow<ApprovalNote> {
+            let (session, number) = (row.try_get("session")?, count(row, "number")?);
+            Ok(ApprovalNote {
+                kind: AuditOperation::from_name(row.try_get("kind")?).ok_or_else(|| corrupt("an unknown kind"))?,
+                approval_id: row.try_get("approval_id")?,
+                by: row.try_get("by")?,
+                at: at(row, "at_ms")?,
+                text: opener.reason(session, number, row.try_get("why")?, row.try_get("resealed")?)?,
+            })
+        };
+        self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(note).collect()).await
+    }
+
+    /// Stores a claim, its release or a comment.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it was not stored.
+    pub async fn note_approval(&self, tenant: TenantId, mut event: AuditEvent) -> Result<(), StoreError> {
+        let sealed = match self.keyring.of(tenant) {
+            TenantStorage::Plain => Some(()),
+            TenantStorage::Keys(keys) => sealed::seal_reason(tenant, &mut event, &keys),
+            TenantStorage::Locked => None,
+        };
+        // A text that cannot be encrypted is not stored.
+        sealed.ok_or_else(|| StoreError::KeyMissing { tenant, key: "newest".to_owned() })?;
+        self.append_audit_entry(tenant, &event).await
+    }
+}
