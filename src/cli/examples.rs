@@ -59,6 +59,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("policy show", &[("callgate policy show 9f2c", "by the beginning of its hash")]),
     ("policy activate", &[("callgate policy activate 9f2c --note 'previous version'", "")]),
     ("policy rollback", &[("callgate policy rollback --note 'refuses too much'", "")]),
+    (
+        "policy rollout start",
+        &[
+            ("callgate policy rollout start 9f2c41d0", "in shadow"),
+            ("callgate policy rollout start 9f2c41d0 --share 10% --agent billing", ""),
+        ],
+    ),
+    ("policy rollout status", &[("callgate policy rollout status --json | jq .comparison", "")]),
+    ("policy rollout promote", &[("callgate policy rollout promote 9f2c41d0 --note 'as compared'", "")]),
+    ("policy rollout abort", &[("callgate policy rollout abort --note 'refuses too much'", "")]),
     ("explain", &[("callgate explain call-17 --session s-42", "")]),
     ("agents install", &[("callgate agents install claude-code --dry-run", "show the change without writing")]),
     ("agents list", &[("callgate agents list", "")]),

@@ -285,6 +285,14 @@ async fn policys(sweep: &mut Sweep) {
         "PolicyService/ActivatePolicy" activate_policy whole
             v1::ActivatePolicyRequest { hash: sweep.ids.policy.clone(), ..Default::default() };
         "PolicyService/RollbackPolicy" rollback_policy whole v1::RollbackPolicyRequest::default();
+        "PolicyService/StartPolicyRollout" start_policy_rollout whole v1::StartPolicyRolloutRequest {
+            hash: sweep.ids.policy.clone(),
+            agent_ids: vec![snake_case("agent")],
+            ..Default::default()
+        };
+        "PolicyService/GetPolicyRollout" get_policy_rollout whole v1::GetPolicyRolloutRequest::default();
+        "PolicyService/EndPolicyRollout" end_policy_rollout whole
+            v1::EndPolicyRolloutRequest { end: v1::PolicyRolloutEnd::Abort.into(), ..Default::default() };
         "PolicyService/ApplyPolicy" apply_policy whole own;
         "PolicyService/CheckPolicy" check_policy whole v1::CheckPolicyRequest { text: snake_case("policy_engine: {}") };
         "PolicyService/BacktestPolicy" backtest_policy read_stream v1::BacktestPolicyRequest {

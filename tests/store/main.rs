@@ -36,6 +36,7 @@ mod reports;
 mod resealing;
 mod restart;
 mod retention;
+mod rollouts;
 mod routes;
 mod schema;
 mod sealed_people;

@@ -4,6 +4,7 @@ mod backtest;
 mod check;
 mod diff;
 mod duplicates;
+mod rollout;
 mod stored;
 mod suggest;
 
@@ -78,6 +79,8 @@ enum Action {
     },
     /// Activate the previous policy again
     Rollback(stored::ActivationArgs),
+    /// Let a stored policy judge a part of the sessions first, compare it, and promote or abort it
+    Rollout(rollout::RolloutArgs),
 }
 
 /// Runs it; gives the exit code.
@@ -99,5 +102,6 @@ pub(super) async fn run(args: PolicyArgs) -> anyhow::Result<u8> {
         }
         Action::Activate { hash, change } => stored::activate(&hash, &change).await.map(|()| 0),
         Action::Rollback(change) => stored::rollback(&change).await.map(|()| 0),
+        Action::Rollout(args) => rollout::run(args).await.map(|()| 0),
     }
 }

@@ -61,7 +61,7 @@ const fn table(owner: RowOwner, name: &'static str) -> Table {
 }
 
 /// Call trees first, then their tables in lock order.
-pub(super) static TABLES: [Table; 30] = [
+pub(super) static TABLES: [Table; 31] = [
     Table { ends: Apart, epoch: Some(Tree), ..table(Tree, "call_tree") },
     Table {
         ends: Apart,
@@ -180,8 +180,9 @@ pub(super) static TABLES: [Table; 30] = [
         ..table(Tenant, "token")
     },
     Table { note: Some("note"), ..table(Tenant, "policy_activation") },
-    // One that is not among the last ten that were active, and that no stored call can have been judged by: its
-    // tenant's oldest tree began later than a day after the next one was activated.
+    Table { note: Some("note"), ..table(Tenant, "policy_rollout") },
+    // One that is not among the last ten that were active, that had no rollout, and that no stored call can have been
+    // judged by: its tenant's oldest tree began later than a day after the next one was activated.
     Table {
         note: Some("note"),
         expire: Some((
@@ -194,6 +195,7 @@ pub(super) static TABLES: [Table; 30] = [
                  and b.revision > a.revision), 'infinity') + interval '1 day' >= least(
                    (select min(t.started_at) from call_tree t where t.tenant_id = d.tenant_id),
                    to_timestamp($2 / 1000.0 - n.calls_days * 86400)))
+             and not exists (select from policy_rollout r where r.tenant_id = d.tenant_id and r.hash = d.hash)
              and not exists (select from call c where c.tenant_id = d.tenant_id
                and c.policy_version = left(d.hash, 16))",
         )),
