@@ -214,14 +214,17 @@ async fn an_abort_returns_at_once_and_keeps_what_is_in_flight() {
     assert_eq!(judges(other, look("t", 1)).await, version("old"));
     // Its permits hold, and its reports are taken.
     assert!(!insist_on(other, &success("s", "c1", "found")).await.replayed);
-    // The active policy asks for no approval of this call: its request is settled by that.
-    let spent = evaluate(one, ask("s", "spend", "spend", "{}")).await;
-    assert_eq!(spent.verdict.decision, Decision::Allow, "{:?}", spent.verdict.findings);
+    // A call that waits for an answer waits on, by a request of the policy in force.
+    let again = evaluate(one, ask("s", "spend", "spend", "{}")).await;
+    assert_eq!(describe_answer(&again), "ASK approval_required");
+    let ids = [held, again].map(|answer| answer.verdict.approval.expect("a request").id);
+    assert_ne!(ids[0], ids[1]);
     // Calls of both versions are counted by the budgets of the one in force.
-    let sixth = evaluate(one, look("s", 5)).await;
-    assert_eq!(sixth.verdict.decision, Decision::Allow, "{:?}", sixth.verdict.findings);
-    let seventh = evaluate(one, look("s", 6)).await;
-    assert_eq!(describe_answer(&seventh), "STOP budget_exhausted", "{:?}", seventh.verdict.findings);
+    for n in 5..=6 {
+        assert_eq!(describe_answer(&evaluate(one, look("s", n)).await), "ALLOW");
+    }
+    let seventh = evaluate(one, look("s", 7)).await;
+    assert_eq!(describe_answer(&seventh), "STOP budget_exceeded", "{:?}", seventh.verdict.findings);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
