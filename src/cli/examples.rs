@@ -50,7 +50,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("callgate policy backtest callgate.yaml calls.jsonl.gz", "on recorded calls"),
         ],
     ),
-    ("policy test", &[("callgate policy test callgate.yaml --inject-duplicates --since 24h", "")]),
+    (
+        "policy test",
+        &[
+            ("callgate policy test callgate.yaml --inject-duplicates --since 24h", ""),
+            ("callgate policy test callgate.yaml --coverage --fail-under 80 --junit policy.xml calls.jsonl", "in CI"),
+        ],
+    ),
     ("policy suggest", &[("callgate policy suggest --since 7d > callgate.yaml", "")]),
     ("policy schema", &[("callgate policy schema > policy.schema.json", "for an editor")]),
     ("policy init", &[("callgate policy init callgate.yaml", "")]),

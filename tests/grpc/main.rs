@@ -35,6 +35,7 @@ mod people;
 mod policies;
 mod raise;
 mod readers;
+mod rollouts;
 mod search;
 mod second_approvals;
 mod settle;

@@ -2,6 +2,7 @@
 
 mod backtest;
 mod check;
+mod coverage;
 mod diff;
 mod duplicates;
 mod rollout;
@@ -43,8 +44,8 @@ enum Action {
     },
     /// Test a policy on recorded calls: changes of decisions, by rule and tool
     Backtest(backtest::BacktestArgs),
-    /// Test a policy on repeated calls; exit code 1 when a repeated declared write is allowed, or when no recorded
-    /// call succeeded
+    /// Test a policy on recorded calls: with repetitions, and by its coverage; exit code 1 when a repeated declared
+    /// write is allowed, too little is covered, or nothing was tested
     Test(duplicates::TestArgs),
     /// Suggest limits, thresholds and effects from recorded calls, each with its evidence
     Suggest(suggest::SuggestArgs),

@@ -25,14 +25,14 @@ pub(super) const ROLLOUT: &str = "r.step as rollout_step, r.hash as rollout_hash
 /// Maximum number of calls that are read for a comparison, the newest.
 const CALLS_MAX: i64 = 200_000;
 
-/// First judgments of calls by decision, rule and reason, and all of them, of the newest calls of a week at most: those
-/// by the rollout's version, and those that it is compared with. These are in call trees that began since its start,
+/// First judgments of calls by decision, rule and reason, and all of them, of the newest calls of a week before its end
+/// at most: those by the rollout's version, and those that it is compared with. These are in call trees that began since its start,
 /// and of its agents, which have no such tree, in those of the week before.
 const COMPARE: &str = "with newest as materialized (
    select c.shard, c.root_id, c.session_id, c.call_id, c.at, c.round, c.agent_id, c.policy_version, c.decision, c.rule,
      c.reason
-   from call c where c.tenant_id = $1 and not c.observed
-     and c.at >= greatest(to_timestamp($2 / 1000.0), now() - interval '7 days')
+   from call c where c.tenant_id = $1 and not c.observed and c.at <= coalesce(to_timestamp($8 / 1000.0), now())
+     and c.at >= greatest(to_timestamp($2 / 1000.0), coalesce(to_timestamp($8 / 1000.0), now()) - interval '7 days')
        - case when $5 = '{}'::text[] then interval '0' else interval '7 days' end
    order by c.at desc limit $7),
  arms as (
@@ -210,7 +210,9 @@ async fn compare(conn: &mut PgConnection, tenant: TenantId, rollout: &Rollout) -
     let agents: Vec<&str> = rollout.part.agents.iter().map(AgentId::as_str).collect();
     let query = sqlx::query(COMPARE).bind(tenant.0).bind(rollout.started_at.as_millis());
     let query = query.bind(version(&rollout.hash)).bind(version(&rollout.baseline)).bind(agents);
-    let rows = query.bind(i32::from(rollout.part.share)).bind(CALLS_MAX).fetch_all(conn).await?;
+    let until = (!rollout.is_running()).then(|| rollout.at.as_millis());
+    let query = query.bind(i32::from(rollout.part.share)).bind(CALLS_MAX).bind(until);
+    let rows = query.fetch_all(conn).await?;
     let mut compared = Comparison::default();
     let mut found: BTreeMap<(Decision, Option<String>, Option<String>), ComparedCalls> = BTreeMap::new();
     for row in &rows {
