@@ -75,9 +75,8 @@ pub(super) fn junit<'a>(
         let total = case("coverage", "total", &failure.map(|why| failed(&why)).unwrap_or_default());
         suite("coverage", &parts.chain([total]).collect::<Vec<_>>());
     }
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"callgate policy test\">\n{suites}</testsuites>\n"
-    )
+    let head = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
+    format!("{head}\n<testsuites name=\"callgate policy test\">\n{suites}</testsuites>\n")
 }
 
 fn failed(why: &str) -> String {

@@ -1,5 +1,5 @@
-//! `callgate policy test`: proposes each recorded call a second time, right after it (`--inject-duplicates`), and measures
-//! which parts of the policy the calls reach (`--coverage`).
+//! `callgate policy test`: proposes each recorded call a second time, right after it (`--inject-duplicates`), and
+//! measures which parts of the policy the calls reach (`--coverage`).
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -40,8 +40,8 @@ pub(super) struct TestArgs {
     recorded: RecordedArgs,
 }
 
-/// Returns 1 when a duplicate of a declared write was permitted, the coverage is too low, or nothing was tested: a check
-/// that cannot fail is none.
+/// Returns 1 when a duplicate of a declared write was permitted, the coverage is too low, or nothing was tested: a
+/// check that cannot fail is none.
 pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     let policy = load_policy(Some(&args.policy))?.as_ref().clone();
     let rows = args.recorded.rows().await?;

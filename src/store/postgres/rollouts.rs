@@ -25,13 +25,13 @@ pub(super) const ROLLOUT: &str = "r.step as rollout_step, r.hash as rollout_hash
 /// Maximum number of calls that are read for a comparison, the newest.
 const CALLS_MAX: i64 = 200_000;
 
-/// First judgments of calls by decision, rule and reason, and all of them, of the newest calls of a week before its end
-/// at most: those by the rollout's version, and those that it is compared with. These are in call trees that began since its start,
-/// and of its agents, which have no such tree, in those of the week before.
+/// First judgments of calls by decision, rule and reason, and all of them, of the newest calls of a week at most, until
+/// the rollout's end: those by its version, and those that it is compared with. These are in call trees that began
+/// since its start, and of its agents, which have no such tree, in those of the week before.
 const COMPARE: &str = "with newest as materialized (
    select c.shard, c.root_id, c.session_id, c.call_id, c.at, c.round, c.agent_id, c.policy_version, c.decision, c.rule,
      c.reason
-   from call c where c.tenant_id = $1 and not c.observed and c.at <= coalesce(to_timestamp($8 / 1000.0), now())
+   from call c where c.tenant_id = $1 and not c.observed and ($8::bigint is null or c.at <= to_timestamp($8 / 1000.0))
      and c.at >= greatest(to_timestamp($2 / 1000.0), coalesce(to_timestamp($8 / 1000.0), now()) - interval '7 days')
        - case when $5 = '{}'::text[] then interval '0' else interval '7 days' end
    order by c.at desc limit $7),
