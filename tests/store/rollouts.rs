@@ -91,7 +91,7 @@ async fn judges(gate: &Gate, request: Request) -> String {
     evaluate(gate, request).await.verdict.policy.to_string()
 }
 
-fn look(in_session: &str, n: u32) -> Request {
+fn read_page(in_session: &str, n: u32) -> Request {
     ask(in_session, &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#))
 }
 
@@ -109,25 +109,25 @@ async fn a_call_tree_keeps_its_version_while_the_rollout_runs() {
     let gates = two_gates(&postgres, &Policy::default()).await;
     let [one, other] = &gates;
     furnish(one).await;
-    assert_eq!(judges(one, look("before", 1)).await, version("old"));
+    assert_eq!(judges(one, read_page("before", 1)).await, version("old"));
     start(&gates, &part(10_000, &[])).await;
-    assert_eq!(judges(other, look("before", 2)).await, version("old"), "it runs already");
-    assert_eq!(judges(one, child(look("child of before", 1), "before")).await, version("old"));
-    assert_eq!(judges(one, look("after", 1)).await, version("new"));
-    assert_eq!(judges(other, look("after", 2)).await, version("new"), "on the other replica");
-    assert_eq!(judges(other, child(look("child of after", 1), "after")).await, version("new"));
+    assert_eq!(judges(other, read_page("before", 2)).await, version("old"), "it runs already");
+    assert_eq!(judges(one, child(read_page("child of before", 1), "before")).await, version("old"));
+    assert_eq!(judges(one, read_page("after", 1)).await, version("new"));
+    assert_eq!(judges(other, read_page("after", 2)).await, version("new"), "on the other replica");
+    assert_eq!(judges(other, child(read_page("child of after", 1), "after")).await, version("new"));
     // A smaller share is one of trees that begin.
     start(&gates, &part(1, &[])).await;
-    assert_eq!(judges(one, look("after", 3)).await, version("new"));
-    assert_eq!(judges(other, look("later", 1)).await, version("old"));
+    assert_eq!(judges(one, read_page("after", 3)).await, version("new"));
+    assert_eq!(judges(other, read_page("later", 1)).await, version("old"));
     let mixed = "select root_id from call group by root_id having count(distinct policy_version) > 1";
     assert_eq!(postgres.rows(mixed).await, [""; 0]);
     // A replica that loads the tree cold comes to the same.
     let cold = gate(&postgres, &Policy::default()).await;
     cold.identities.read_tenants().await.expect("readable");
     cold.store.skip(SOON_MS);
-    assert_eq!(judges(&cold, look("after", 4)).await, version("new"));
-    assert_eq!(judges(&cold, look("before", 3)).await, version("old"));
+    assert_eq!(judges(&cold, read_page("after", 4)).await, version("new"));
+    assert_eq!(judges(&cold, read_page("before", 3)).await, version("old"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,7 +143,7 @@ async fn a_share_is_that_part_of_the_sessions_and_grows() {
         let mut taken = Vec::new();
         for (n, name) in names.iter().enumerate() {
             let is_in = part.takes(&session(name), None);
-            if judges(&gates[n % 2], look(name, u32::from(share))).await == version("new") {
+            if judges(&gates[n % 2], read_page(name, u32::from(share))).await == version("new") {
                 taken.push(name.clone());
             }
             assert!(is_in || !taken.contains(name), "{name}");
@@ -153,7 +153,7 @@ async fn a_share_is_that_part_of_the_sessions_and_grows() {
             assert!(bounds.contains(&taken.len()), "{}", taken.len());
         } else {
             assert_eq!(taken, before, "the others have begun");
-            let new = (0..200).map(|n| look(&format!("later-{n}"), 1));
+            let new = (0..200).map(|n| read_page(&format!("later-{n}"), 1));
             let mut count = 0;
             for (n, request) in new.enumerate() {
                 count += usize::from(judges(&gates[n % 2], request).await == version("new"));
@@ -171,11 +171,11 @@ async fn a_named_agent_takes_its_call_trees_with_it() {
     furnish(&gates[0]).await;
     start(&gates, &part(0, &["billing"])).await;
     let by = |name: &str, request: Request| Request { agent: agent(name), ..request };
-    assert_eq!(judges(&gates[0], by("billing", look("b", 1))).await, version("new"));
-    assert_eq!(judges(&gates[1], by("clerk", child(look("b's", 1), "b"))).await, version("new"), "its sub-agent");
-    assert_eq!(judges(&gates[0], by("clerk", look("c", 1))).await, version("old"));
-    assert_eq!(judges(&gates[1], by("billing", child(look("c's", 1), "c"))).await, version("old"));
-    assert_eq!(judges(&gates[1], look("d", 1)).await, version("old"), "an agent without a name");
+    assert_eq!(judges(&gates[0], by("billing", read_page("b", 1))).await, version("new"));
+    assert_eq!(judges(&gates[1], by("clerk", child(read_page("b's", 1), "b"))).await, version("new"), "its sub-agent");
+    assert_eq!(judges(&gates[0], by("clerk", read_page("c", 1))).await, version("old"));
+    assert_eq!(judges(&gates[1], by("billing", child(read_page("c's", 1), "c"))).await, version("old"));
+    assert_eq!(judges(&gates[1], read_page("d", 1)).await, version("old"), "an agent without a name");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,13 +187,13 @@ async fn another_tenant_is_not_touched() {
     let acme = TenantId(2);
     start(&gates, &part(10_000, &[])).await;
     for gate in &gates {
-        let request = Request { tenant: acme, ..look("theirs", 1) };
+        let request = Request { tenant: acme, ..read_page("theirs", 1) };
         assert_eq!(judges(gate, request).await, "default");
         assert_eq!(gate.policies.compare_rollout(acme).await.expect("readable"), None);
         let ended = Box::pin(gate.policies.end_rollout(acme, "", false, &author())).await.expect("an answer");
         assert_eq!(ended, RolloutOutcome::Change(RolloutChange::NotRunning));
     }
-    assert_eq!(judges(&gates[1], look("ours", 1)).await, version("new"));
+    assert_eq!(judges(&gates[1], read_page("ours", 1)).await, version("new"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -204,14 +204,14 @@ async fn an_abort_returns_at_once_and_keeps_what_is_in_flight() {
     furnish(one).await;
     start(&gates, &part(10_000, &[])).await;
     for n in 1..=3 {
-        assert_eq!(judges(one, look("s", n)).await, version("new"));
+        assert_eq!(judges(one, read_page("s", n)).await, version("new"));
     }
     let held = evaluate(one, ask("s", "spend", "spend", "{}")).await;
     assert_eq!(describe_answer(&held), "ASK approval_required");
     assert_eq!(done(end(one, false).await).state, RolloutState::Aborted);
-    assert_eq!(judges(one, look("s", 4)).await, version("old"), "the next call");
+    assert_eq!(judges(one, read_page("s", 4)).await, version("old"), "the next call");
     other.identities.read_tenants().await.expect("readable");
-    assert_eq!(judges(other, look("t", 1)).await, version("old"));
+    assert_eq!(judges(other, read_page("t", 1)).await, version("old"));
     // Its permits hold, and its reports are taken.
     assert!(!insist_on(other, &success("s", "c1", "found")).await.replayed);
     // A call that waits for an answer waits on, by a request of the policy in force.
@@ -221,9 +221,9 @@ async fn an_abort_returns_at_once_and_keeps_what_is_in_flight() {
     assert_ne!(ids[0], ids[1]);
     // Calls of both versions are counted by the budgets of the one in force.
     for n in 5..=6 {
-        assert_eq!(describe_answer(&evaluate(one, look("s", n)).await), "ALLOW");
+        assert_eq!(describe_answer(&evaluate(one, read_page("s", n)).await), "ALLOW");
     }
-    let seventh = evaluate(one, look("s", 7)).await;
+    let seventh = evaluate(one, read_page("s", 7)).await;
     assert_eq!(describe_answer(&seventh), "STOP budget_exceeded", "{:?}", seventh.verdict.findings);
 }
 
@@ -233,7 +233,7 @@ async fn a_promotion_activates_it_and_ends_the_rollout_in_one_transaction() {
     let gates = two_gates(&postgres, &Policy::default()).await;
     let [one, other] = &gates;
     furnish(one).await;
-    evaluate(one, look("old", 1)).await;
+    evaluate(one, read_page("old", 1)).await;
     let mine = evaluate(one, ask("old", "drop", "drop", "{}")).await.verdict.approval.expect("a request");
     start(&gates, &part(10_000, &[])).await;
     let theirs = evaluate(one, ask("new", "drop", "drop", "{}")).await.verdict.approval.expect("a request");
@@ -259,7 +259,7 @@ async fn a_promotion_activates_it_and_ends_the_rollout_in_one_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_changes_nothing() {
+async fn refusals_change_nothing() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &Policy::default()).await;
     furnish(&gate).await;
@@ -288,7 +288,7 @@ async fn what_is_refused_changes_nothing() {
     apply(&gate, DEFAULT_TENANT, "third", Apply::Activate).await;
     assert_eq!(steps(&postgres).await[1..], [format!("(2,{},10000,aborted)", version("new"))]);
     gate.store.skip(SOON_MS);
-    assert_eq!(judges(&gate, look("s", 1)).await, version("third"));
+    assert_eq!(judges(&gate, read_page("s", 1)).await, version("third"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -298,14 +298,14 @@ async fn a_step_takes_no_tree_before_every_replica_knows_it() {
     furnish(&one).await;
     other.identities.read_tenants().await.expect("readable");
     done(try_start(&one, "new", &part(10_000, &[])).await);
-    assert_eq!(judges(&one, look("s", 1)).await, version("old"), "the other one has not read it");
-    assert_eq!(judges(&other, look("s", 2)).await, version("old"));
+    assert_eq!(judges(&one, read_page("s", 1)).await, version("old"), "the other one has not read it");
+    assert_eq!(judges(&other, read_page("s", 2)).await, version("old"));
     for gate in [&one, &other] {
         gate.identities.read_tenants().await.expect("readable");
         gate.store.skip(SOON_MS);
-        assert_eq!(judges(gate, look("s", 3)).await, version("old"));
+        assert_eq!(judges(gate, read_page("s", 3)).await, version("old"));
     }
-    assert_eq!(judges(&other, look("t", 1)).await, version("new"));
+    assert_eq!(judges(&other, read_page("t", 1)).await, version("new"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,7 +318,7 @@ async fn a_comparison_counts_calls_and_sessions_of_both() {
     start(&gates, &part(5_000, &[])).await;
     for n in 0..120 {
         let name = format!("s{n}");
-        evaluate(gate, look(&name, 1)).await;
+        evaluate(gate, read_page(&name, 1)).await;
         evaluate(gate, ask(&name, "spend", "spend", "{}")).await;
     }
     let compared = compared(gate).await;

@@ -52,7 +52,8 @@ impl RolloutPart {
         self.share == 0 && self.agents.is_empty()
     }
 
-    /// True when a call tree that begins with a call of `agent` is in it. A greater share has all roots of a smaller one.
+    /// True when a call tree that begins with a call of `agent` is in it. A greater share has all roots of a smaller
+    /// one.
     #[must_use]
     pub fn takes(&self, root: &SessionId, agent: Option<&AgentId>) -> bool {
         place(root) < self.share || agent.is_some_and(|agent| self.agents.contains(agent))
@@ -111,14 +112,14 @@ impl Rollout {
 
     /// True while it runs, and the hash of its policy begins so.
     #[must_use]
-    pub fn is_running_of(&self, prefix: &str) -> bool {
-        self.is_running() && self.hash.starts_with(prefix)
+    pub fn is_running_of(&self, policy: &str) -> bool {
+        self.is_running() && self.hash.starts_with(policy)
     }
 
     /// Its state after the activation of a policy, which ends it.
     #[must_use]
-    pub fn ends_by(&self, activated: &str) -> RolloutState {
-        if self.hash == activated { RolloutState::Promoted } else { RolloutState::Aborted }
+    pub fn ends_by(&self, policy: &str) -> RolloutState {
+        if self.hash == policy { RolloutState::Promoted } else { RolloutState::Aborted }
     }
 
     /// True when its version judges a call tree at `now`. A tree stays with the version of its last call. A new one is
@@ -140,8 +141,8 @@ fn last_judgment(tree: &CallTree) -> Option<(&str, Timestamp)> {
 
 /// The version of a policy in decisions, by its hash.
 #[must_use]
-pub fn version(hash: &str) -> &str {
-    if hash.is_empty() { "default" } else { hash.get(..16).unwrap_or(hash) }
+pub fn version(policy: &str) -> &str {
+    if policy.is_empty() { "default" } else { policy.get(..16).unwrap_or(policy) }
 }
 
 /// Result of a step of a rollout.

@@ -34,8 +34,8 @@ pub struct Coverage {
 impl Coverage {
     /// Number of reached parts, and of all, of a kind; of all kinds, when absent.
     #[must_use]
-    pub fn reached(&self, kind: Option<&str>) -> (usize, usize) {
-        let of_kind = || self.parts.iter().filter(|part| kind.is_none_or(|kind| part.kind == kind));
+    pub fn reached(&self, section: Option<&str>) -> (usize, usize) {
+        let of_kind = || self.parts.iter().filter(|part| section.is_none_or(|kind| part.kind == kind));
         (of_kind().filter(|part| part.calls > 0).count(), of_kind().count())
     }
 
@@ -98,7 +98,8 @@ mod tests {
             "policy_engine:
                rules: {growth: {mode: off}}
                tool_schemas: {look: {effect: read}, drop: {effect: write, risk_level: HIGH}, idle: {effect: read}}
-               authorization: {tiers: [{name: drops, pattern: drop, action: deny}, {name: none, pattern: 'n*', action: deny}]}",
+               authorization: {tiers: [
+                 {name: drops, pattern: drop, action: deny}, {name: none, pattern: 'n*', action: deny}]}",
         );
         let row = |seq, tool| TraceRow::success("s", seq, tool, "a");
         let rows = [row(0, "look"), row(1, "look"), row(2, "drop")];
