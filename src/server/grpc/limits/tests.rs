@@ -120,7 +120,7 @@ fn numbers_of_lists_and_commands() -> Numbers {
              BacktestPolicyRequest.baseline_hash StartPolicyRolloutRequest.hash EndPolicyRolloutRequest.hash",
             plain([&HASH_DIGITS_MIN]),
         ),
-        ("StartPolicyRolloutRequest.share_basis_points", plain([&1_000, &10, &SHARE_MAX])),
+        ("StartPolicyRolloutRequest.share_basis_points", plain([&SHARE_MAX])),
         ("StartPolicyRolloutRequest.agent_ids", plain([&AGENTS_MAX])),
         ("CheckPolicyResponse.problems CheckPolicyResponse.tools_without_tier", plain([&PROBLEMS_MAX])),
         ("BacktestPolicyRequest.max_calls", plain([&BACKTEST_CALLS_MAX, &BACKTEST_CALLS_DEFAULT])),
