@@ -50,7 +50,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("callgate policy backtest callgate.yaml calls.jsonl.gz", "on recorded calls"),
         ],
     ),
-    ("policy test", &[("callgate policy test callgate.yaml --inject-duplicates --since 24h", "")]),
+    (
+        "policy test",
+        &[
+            ("callgate policy test callgate.yaml --inject-duplicates --since 24h", ""),
+            ("callgate policy test callgate.yaml --coverage --fail-under 80 --junit policy.xml calls.jsonl", "in CI"),
+        ],
+    ),
     ("policy suggest", &[("callgate policy suggest --since 7d > callgate.yaml", "")]),
     ("policy schema", &[("callgate policy schema > policy.schema.json", "for an editor")]),
     ("policy init", &[("callgate policy init callgate.yaml", "")]),
@@ -59,6 +65,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("policy show", &[("callgate policy show 9f2c", "by the beginning of its hash")]),
     ("policy activate", &[("callgate policy activate 9f2c --note 'previous version'", "")]),
     ("policy rollback", &[("callgate policy rollback --note 'refuses too much'", "")]),
+    (
+        "policy rollout start",
+        &[
+            ("callgate policy rollout start 9f2c41d0", "in shadow"),
+            ("callgate policy rollout start 9f2c41d0 --share 10% --agent billing", ""),
+        ],
+    ),
+    ("policy rollout status", &[("callgate policy rollout status --json | jq .comparison", "")]),
+    ("policy rollout promote", &[("callgate policy rollout promote 9f2c41d0 --note 'as compared'", "")]),
+    ("policy rollout abort", &[("callgate policy rollout abort --note 'refuses too much'", "")]),
     ("explain", &[("callgate explain call-17 --session s-42", "")]),
     ("agents install", &[("callgate agents install claude-code --dry-run", "show the change without writing")]),
     ("agents list", &[("callgate agents list", "")]),

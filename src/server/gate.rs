@@ -1,6 +1,7 @@
 //! The gate: load, decide, append, try again. This module knows the engine, the policy and the store, and puts them
 //! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again after a conflict.
 
+mod activations;
 mod admission;
 mod approval_notes;
 mod approvals;
@@ -39,6 +40,7 @@ mod quotas;
 mod record;
 mod reseal;
 mod retention;
+mod rollouts;
 mod savings;
 mod server_state;
 mod state;
@@ -68,6 +70,7 @@ use callgate_core::{
 use callgate_net::clock::Clock;
 use callgate_store::{ConnectionClass, DecisionStore, Store};
 
+pub use activations::{ActivationOutcome, Apply, ApplyOutcome, Author};
 pub use approvals::{ApproverReply, LOOK_EVERY, OPEN_MAX};
 pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, PolicyPair};
 pub use callgate_core::retry::profiles::Profile as RetryProfile;
@@ -79,12 +82,13 @@ pub use explain::{BEFORE_MAX, RuleExplanation, StoredCallExplanation};
 pub use fleet::PlaneHealth;
 pub use inbox::ModelResponse;
 pub use owners::WorkError;
-pub use policies::{ActivationOutcome, Apply, ApplyOutcome, Author, compile_policy};
+pub use policies::compile_policy;
 pub use policy_check::{CheckedPolicy, PolicyProblem};
 pub use privacy::{ExportRow, PrivacyError};
 pub use quality::{QualityReport, UNKNOWN_TOOLS_MAX};
 pub use record::RecordAnswer;
 pub use reseal::ResealProgress;
+pub use rollouts::RolloutOutcome;
 pub use server_state::ServerState;
 pub use tenants::TenantChange;
 pub use tokens::TokenError;

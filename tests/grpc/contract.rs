@@ -112,6 +112,8 @@ async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadat
         policies.apply_policy(v1::ApplyPolicyRequest { text: "x".into(), ..Default::default() }).await.err(),
         policies.activate_policy(v1::ActivatePolicyRequest::default()).await.err(),
         policies.rollback_policy(v1::RollbackPolicyRequest::default()).await.err(),
+        policies.start_policy_rollout(v1::StartPolicyRolloutRequest::default()).await.err(),
+        policies.end_policy_rollout(v1::EndPolicyRolloutRequest::default()).await.err(),
         sessions.halt(from(" ", halt.clone())).await.err(),
         sessions.halt(from(&"n".repeat(201), halt.clone())).await.err(),
     ];

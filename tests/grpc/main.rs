@@ -36,6 +36,7 @@ mod people;
 mod policies;
 mod raise;
 mod readers;
+mod rollouts;
 mod search;
 mod second_approvals;
 mod settle;

@@ -18,7 +18,7 @@ use crate::{
         wire::{self, Client, call, evaluate, question},
         within,
     },
-    server::{Home, Server, fail_to_start, path},
+    server::{Home, Server, fail_to_start, path, ran},
 };
 
 /// Guaranteed propagation time between replicas.
@@ -116,6 +116,50 @@ async fn an_applied_policy_judges_on_every_replica_within_two_seconds() {
     for part in ["policy revision 3 became active, by olga", &policy::hash(&text(3))] {
         assert_eq!(count_in_log(&log, part), 1, "{part}");
     }
+}
+
+/// Runs a command of `callgate policy` on a server, as olga.
+async fn policy_command(server: &Server, args: &str) -> (Option<i32>, String) {
+    let url = format!("http://{}", server.address);
+    let by: &[&str] = if args.contains("status") { &[] } else { &["--by", "olga"] };
+    let (code, said, why) =
+        ran(&[&["policy"], args.split(' ').collect::<Vec<_>>().as_slice(), by, &["--server", &url]].concat()).await;
+    (code, said + &why)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollout_takes_sessions_on_every_replica_and_returns_them() {
+    let stage = Stage::set().await;
+    let (first, _) = stage.server("first", &[]);
+    let (second, log) = stage.server("second", &[]);
+    apply(&first, &text(1)).await;
+    let file = stage.home.file("policy.yaml", &text(2));
+    let (old, new) = (version(&text(1)), version(&text(2)));
+    let hash = &policy::hash(&text(2))[..8];
+    assert_eq!(policy_command(&first, &format!("apply {} --store-only", path(&file))).await.0, Some(0));
+    let (code, said) = policy_command(&first, &format!("rollout start {hash}")).await;
+    assert_eq!((code, said.contains("running, in shadow")), (Some(0), true), "{said}");
+    within(REPLICAS, "the other replica", until_judged_by(&second, &old)).await;
+    let (code, said) = policy_command(&second, "rollout status").await;
+    assert_eq!((code, said.contains("No decision would differ.")), (Some(0), true), "{said}");
+    let (code, said) = policy_command(&first, &format!("rollout start {hash} --share 100% --agent billing")).await;
+    assert_eq!((code, said.contains("100 % of sessions, agent billing")), (Some(0), true), "{said}");
+    // A new session waits until every replica knows of it.
+    let in_time = 2 * REPLICAS;
+    within(in_time, "both replicas", async {
+        until_judged_by(&first, &new).await;
+        until_judged_by(&second, &new).await;
+    })
+    .await;
+    let (code, said) = policy_command(&second, "rollout status").await;
+    assert_eq!((code, said.contains("(100.0 %) in")), (Some(0), true), "{said}");
+    let (code, said) = policy_command(&first, "rollout abort --note slow").await;
+    assert_eq!((code, said.contains("aborted")), (Some(0), true), "{said}");
+    assert_eq!(judged_by(&first).await, old, "here at once");
+    within(REPLICAS, "the other replica", until_judged_by(&second, &old)).await;
+    let (code, said) = policy_command(&first, "rollout promote").await;
+    assert_eq!((code, said.contains("no rollout is running")), (Some(1), true), "{said}");
+    assert_eq!(count_in_log(&log, "a policy's rollout to 100 % of sessions and the agents billing is aborted"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

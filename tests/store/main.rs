@@ -37,6 +37,7 @@ mod reports;
 mod resealing;
 mod restart;
 mod retention;
+mod rollouts;
 mod routes;
 mod schema;
 mod sealed_people;

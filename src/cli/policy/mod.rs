@@ -2,8 +2,10 @@
 
 mod backtest;
 mod check;
+mod coverage;
 mod diff;
 mod duplicates;
+mod rollout;
 mod stored;
 mod suggest;
 
@@ -42,8 +44,8 @@ enum Action {
     },
     /// Test a policy on recorded calls: changes of decisions, by rule and tool
     Backtest(backtest::BacktestArgs),
-    /// Test a policy on repeated calls; exit code 1 when a repeated declared write is allowed, or when no recorded
-    /// call succeeded
+    /// Test a policy on recorded calls: with repetitions, and by its coverage; exit code 1 when a repeated declared
+    /// write is allowed, too little is covered, or nothing was tested
     Test(duplicates::TestArgs),
     /// Suggest limits, thresholds and effects from recorded calls, each with its evidence
     Suggest(suggest::SuggestArgs),
@@ -78,6 +80,8 @@ enum Action {
     },
     /// Activate the previous policy again
     Rollback(stored::ActivationArgs),
+    /// Let a stored policy judge a part of the sessions first, compare it, and promote or abort it
+    Rollout(rollout::RolloutArgs),
 }
 
 /// Runs it; gives the exit code.
@@ -99,5 +103,6 @@ pub(super) async fn run(args: PolicyArgs) -> anyhow::Result<u8> {
         }
         Action::Activate { hash, change } => stored::activate(&hash, &change).await.map(|()| 0),
         Action::Rollback(change) => stored::rollback(&change).await.map(|()| 0),
+        Action::Rollout(args) => rollout::run(args).await.map(|()| 0),
     }
 }

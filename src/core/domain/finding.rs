@@ -9,9 +9,10 @@ use super::{
 
 closed_set! {
     /// Decision on a call, the mildest first.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Decision {
         /// Execute.
+        #[default]
         Allow = "ALLOW",
         /// Needs approval.
         Ask = "ASK",

@@ -48,6 +48,7 @@ pub mod report;
 pub mod retries;
 pub mod revision;
 pub mod risk;
+pub mod rollout;
 pub mod route;
 pub mod session_state;
 pub mod shard;

@@ -28,6 +28,8 @@ pub enum EvaluateRejection {
     CallIdReused,
     /// The tree has the maximum number of open calls.
     TooManyOpenCalls,
+    /// The call tree has begun by another version of the policy meanwhile: the same call may be sent again.
+    OtherVersion,
     /// A new call tree or approval request would exceed the tenant's quota.
     QuotaExceeded(Quota),
     /// The session cannot join the tree.

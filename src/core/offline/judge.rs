@@ -258,6 +258,7 @@ fn describe_rejection(row: &TraceRow, rejection: &EvaluateRejection) -> String {
                 "field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time"
             )
         }
+        EvaluateRejection::OtherVersion => "field trace: another policy has judged it".to_owned(),
         EvaluateRejection::QuotaExceeded(quota) => format!("field session_id: no quota holds here, {}", quota.as_str()),
         EvaluateRejection::Session(SessionRejection::TooManySessions) => {
             format!("field session_id: a call tree has at most {SESSIONS_MAX} sessions")

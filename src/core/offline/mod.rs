@@ -3,6 +3,7 @@
 
 pub mod backtest;
 pub mod closings;
+pub mod coverage;
 pub mod duplicates;
 pub mod event_store;
 pub mod explain;

@@ -208,6 +208,12 @@ impl Policy {
         self.of(name).schema.is_some()
     }
 
+    /// True when a declared tool has an argument schema.
+    #[must_use]
+    pub fn has_any_schema(&self) -> bool {
+        self.tools.values().any(|declared| declared.schema.is_some())
+    }
+
     /// True when the policy has an entry of its own for a tool.
     #[must_use]
     pub fn is_declared(&self, name: &ToolName) -> bool {

@@ -85,6 +85,12 @@ pub struct Params {
 }
 
 impl Params {
+    /// True without a limit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
     /// True for a tool with a limit.
     #[must_use]
     pub fn limits(&self, tool: &str) -> bool {

@@ -84,14 +84,14 @@ impl Approvals {
     #[must_use]
     pub fn route(&self, tenant: TenantId, question: &Question) -> ApprovalRoute {
         let tool = ToolName::parse("tool", &question.tool);
-        tool.map_or(ApprovalRoute::ANYBODY, |tool| self.server.policy(tenant).route(&tool).clone())
+        tool.map_or(ApprovalRoute::ANYBODY, |tool| self.server.policy_of(tenant, &question.policy).route(&tool).clone())
     }
 
     /// The active policy's risk level of a request's tool, and the first tier that names it.
     #[must_use]
     pub fn declared_risk(&self, tenant: TenantId, question: &Question) -> (Option<RiskLevel>, Option<String>) {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };
-        let policy = self.server.policy(tenant);
+        let policy = self.server.policy_of(tenant, &question.policy);
         (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
     }
 

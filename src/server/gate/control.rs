@@ -36,7 +36,7 @@ impl Decisions {
         command: &Command,
         stores: bool,
     ) -> Result<ControlEvent, CommandError> {
-        let policy = self.server.judges(tenant)?;
+        let active = self.server.judges(tenant)?;
         let unheard = match &command.operation {
             Operation::MarkCompacted | Operation::Grant { .. } | Operation::RaiseBudget { .. } => {
                 UnknownSession::Rejected(CommandRejection::UnknownSession)
@@ -50,6 +50,7 @@ impl Decisions {
         };
         let access = if stores { TreeAccess::Append } else { TreeAccess::Read };
         let subject = Subject { access, tenant, session: &command.session, unheard, calls: &[] };
+        let policy = self.choose_policy(active, &subject, None).await?.policy;
         let controlled =
             self.decide(subject, read_nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {
                 Err(rejection) => DecisionOutcome::Rejected(rejection),

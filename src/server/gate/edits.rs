@@ -54,7 +54,8 @@ impl Approvals {
         question: &Question,
         choice: ChosenArguments,
     ) -> Result<Option<EditedArguments>, CommandError> {
-        let policy = self.server.judges(tenant)?;
+        self.server.judges(tenant)?;
+        let policy = self.server.policy_of(tenant, &question.policy);
         let proposal = policy.propose(propose_edit(tenant, question, choice.arguments)?);
         if choice.seen.is_some_and(|seen| seen != proposal.args_digest) {
             let why = "they would execute otherwise than was seen, as after a change of the policy; look at them again";

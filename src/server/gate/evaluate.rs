@@ -11,6 +11,7 @@ use super::{
     fair_semaphore::{INLINE_BYTES_MAX, offload},
     health::Claim,
     quotas::QuotaRoom,
+    rollouts::ChosenPolicy,
 };
 use crate::telemetry;
 use callgate_core::{
@@ -19,7 +20,7 @@ use callgate_core::{
         call::{Proposal, Request},
         control::EditedArguments,
         finding::Decision,
-        ids::{SessionId, TenantId},
+        ids::{CallId, SessionId, TenantId},
         rejection::EvaluateRejection,
         tenant::Quota,
         verdict::Verdict,
@@ -43,6 +44,12 @@ fn asks(verdict: &Verdict) -> bool {
     verdict.decision == Decision::Ask && !verdict.replayed
 }
 
+/// The call tree of a request, whose session may begin with it.
+fn subject<'a>(request: &'a Request, access: TreeAccess, calls: &'a [&'a CallId]) -> Subject<'a, EvaluateRejection> {
+    let Request { tenant, session, parent, .. } = request;
+    Subject { access, tenant: *tenant, session, unheard: UnknownSession::Begins(parent.as_ref()), calls }
+}
+
 impl Decisions {
     /// May these calls of one session run? They are judged together, each seeing the ones before it as running.
     ///
@@ -61,7 +68,9 @@ impl Decisions {
         let started = self.server.clock.tick();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
         let _permit = self.server.admission.admit(|| self.tree_of(first), requests.len(), left).await?;
-        let policy = self.server.judges(first.tenant)?;
+        let active = self.server.judges(first.tenant)?;
+        let chosen = self.choose_policy(active, &subject(first, TreeAccess::Append, &[]), first.agent.as_ref()).await?;
+        let policy = Arc::clone(&chosen.policy);
         let room = self.room(first.tenant, requests.len()).await?;
         let turn = match requests.iter().any(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX)) {
             true => self.long_texts.take_or_refuse(first.tenant).await?,
@@ -73,7 +82,7 @@ impl Decisions {
         #[cfg(feature = "break-invariants")]
         let proposals = super::broken::forget_known_calls(proposals);
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
-        let judged = self.judge(&policy, first, &proposals, room).await;
+        let judged = self.judge(&chosen, first, &proposals, room).await;
         self.give_back_claims().await;
         let (verdicts, slot) = match judged {
             Err(error) => return Box::pin(self.answer_unrecorded(&policy, &proposals, error)).await,
@@ -107,15 +116,14 @@ impl Decisions {
 
     async fn judge(
         &self,
-        policy: &Policy,
+        chosen: &ChosenPolicy,
         first: &Request,
         proposals: &[Proposal],
         room: QuotaRoom,
     ) -> Result<(Vec<Verdict>, Arc<Slot>), EvaluateError> {
+        let (policy, tenant) = (&*chosen.policy, first.tenant);
         let calls: Vec<_> = proposals.iter().map(|proposal| &proposal.request.call_id).collect();
-        let unheard = UnknownSession::Begins(first.parent.as_ref());
-        let (access, tenant, session) = (TreeAccess::Append, first.tenant, &first.session);
-        let subject = Subject { access, tenant, session, unheard, calls: &calls };
+        let subject = subject(first, TreeAccess::Append, &calls);
         let turns = self.claim_turns(policy, proposals).await?;
         let full: Vec<_> = turns.iter().map(|turn| turn.full.clone()).collect();
         let shared = |slot: Arc<Slot>| {
@@ -126,6 +134,9 @@ impl Decisions {
             }
         };
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
+            if !chosen.holds(tree, first.agent.as_ref(), now) {
+                return DecisionOutcome::Rejected(EvaluateRejection::OtherVersion);
+            }
             match judge_all(policy, tree, shared, proposals, now) {
                 Err(rejection) => DecisionOutcome::Rejected(rejection),
                 Ok((_, changes)) if room.no_session && tree.version == 0 && !changes.is_empty() => {
@@ -189,14 +200,13 @@ impl Decisions {
     /// [`EvaluateError`]: nothing could be decided.
     pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
         let _permit = self.server.admission.admit(|| self.tree_of(&request), 1, None).await?;
-        let policy = self.server.judges(request.tenant)?;
+        let active = self.server.judges(request.tenant)?;
+        let chosen = subject(&request, TreeAccess::Read, &[]);
+        let policy = self.choose_policy(active, &chosen, request.agent.as_ref()).await?.policy;
         let proposal = policy.propose(request);
-        let Request { tenant, session, parent, .. } = &proposal.request;
-        let unheard = UnknownSession::Begins(parent.as_ref());
-        let subject = Subject { access: TreeAccess::Read, tenant: *tenant, session, unheard, calls: &[] };
-        let (slot, _) = self.slot(&subject).await?;
-        let shared =
-            self.read_shared_state(&policy, *tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
+        let (slot, _) = self.slot(&subject(&proposal.request, TreeAccess::Read, &[])).await?;
+        let (tenant, proposals) = (proposal.request.tenant, std::slice::from_ref(&proposal));
+        let shared = self.read_shared_state(&policy, tenant, slot.root(), proposals).await?.first();
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared, &proposal, None, now));
         let verdict = match judged.ok_or(NoAnswer::Contention)?.map_err(GateError::Rejected)? {

@@ -54,7 +54,7 @@ impl Identities {
         tenant: TenantId,
         mut named: BTreeMap<String, Arc<TenantKeys>>,
     ) -> Result<(), NoAnswer> {
-        let mut known = self.store.tenants().await?.into_iter().map(|(tenant, _)| tenant);
+        let mut known = self.store.tenants().await?.into_iter().map(|(tenant, ..)| tenant);
         let Some(tenant) = known.find(|known| known.id == tenant) else { return Err(NoAnswer::TenantUnknown) };
         named.retain(|name, _| *name == tenant.name && tenant.mark.is_some());
         if named.values().any(|keys| keys.hashing().mark() != tenant.mark) {

@@ -8,14 +8,15 @@ use parking_lot::Mutex;
 
 use super::{
     NoAnswer, Policies, ServerState,
+    activations::{ActivationOutcome, Apply, ApplyOutcome, Author},
     decide::TRIES_MAX,
     policy_check::{PolicyProblem, problems},
     policy_hashing::with_hashing,
+    rollouts::Rollouts,
 };
 use crate::telemetry;
 use callgate_core::{
     domain::{
-        audit::Actor,
         ids::{DEFAULT_TENANT, TenantId},
         revision::{Activation, Revision},
     },
@@ -54,65 +55,6 @@ async fn stored_policy(store: &Store, tenant: TenantId, prefix: &str) -> Result<
     Ok(if found.len() == 1 { found.pop() } else { None })
 }
 
-/// Result of applying a policy.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ApplyOutcome {
-    /// It is stored, and active when it was to be.
-    Stored {
-        /// Its hash.
-        hash: String,
-        /// Its activation.
-        revision: Option<Revision>,
-        /// Warnings about it.
-        warnings: Vec<PolicyProblem>,
-    },
-    /// It is no policy: nothing was stored.
-    Invalid(Vec<PolicyProblem>),
-    /// Another revision is active than the one that was expected.
-    Changed {
-        /// The active one.
-        revision: u64,
-    },
-}
-
-/// Result of activating a stored policy.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ActivationOutcome {
-    /// It is active.
-    Active(Revision),
-    /// This build cannot read it: another one has stored it. Nothing was activated.
-    Invalid(Vec<PolicyProblem>),
-    /// Another revision is active than the one that was expected.
-    Changed {
-        /// The active one; 0 when none is.
-        revision: u64,
-    },
-    /// No such policy is stored, or none was active before.
-    Unknown,
-}
-
-/// Action on an applied policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Apply {
-    /// Only check it.
-    Check,
-    /// Store it.
-    Store,
-    /// Store it and make it the active one.
-    Activate,
-}
-
-/// Author of a change of policies, with note and condition.
-#[derive(Debug, Clone, Copy)]
-pub struct Author<'a> {
-    /// The actor.
-    pub by: &'a Actor,
-    /// The note of the change.
-    pub note: &'a str,
-    /// Only when this revision is active; any, when absent.
-    pub expected: Option<u64>,
-}
-
 /// The policies that judge, by tenant: one that this build cannot read, where none judged before, is none.
 pub(super) type Judges = BTreeMap<TenantId, Option<Arc<Policy>>>;
 
@@ -126,6 +68,7 @@ pub(super) struct ActivePolicy {
     pub(super) keyed: ArcSwap<BTreeMap<TenantId, Arc<Policy>>>,
     /// The revisions that were read last.
     pub(super) revisions: Mutex<BTreeMap<TenantId, Read>>,
+    pub(super) rollouts: Rollouts,
     /// State of the alarm, and its last log line.
     alarm: Mutex<Option<LogLimiter>>,
 }
@@ -145,7 +88,8 @@ impl ActivePolicy {
     pub(super) fn new(policy: Arc<Policy>) -> Self {
         let judges = ArcSwap::from_pointee(Judges::from([(DEFAULT_TENANT, Some(policy))]));
         let (built_in, keyed) = (Arc::default(), ArcSwap::default());
-        Self { judges, built_in, keyed, revisions: Mutex::default(), alarm: Mutex::default() }
+        let (revisions, rollouts, alarm) = (Mutex::default(), Rollouts::default(), Mutex::default());
+        Self { judges, built_in, keyed, revisions, rollouts, alarm }
     }
 
     /// The policy that judges a tenant; none when it has one that this build cannot read.
@@ -248,7 +192,7 @@ impl Policies {
                 self.take_over(tenant).await;
                 return Ok(ApplyOutcome::Stored { hash, revision: Some(active), warnings });
             }
-            match self.activate(tenant, &hash, &Author { expected: Some(revision), ..*author }).await? {
+            match self.activate(tenant, &hash, &Author { expected: Some(revision), ..*author }, None).await? {
                 Activation::Active(revision) => {
                     return Ok(ApplyOutcome::Stored { hash, revision: Some(revision), warnings });
                 }
@@ -259,7 +203,7 @@ impl Policies {
         Ok(ApplyOutcome::Changed { revision })
     }
 
-    /// Activates a stored policy, if this build can read it.
+    /// Activates a stored policy, if this build can read it. It ends the running rollout.
     ///
     /// # Errors
     /// [`NoAnswer`] when the database cannot be used.
@@ -269,6 +213,17 @@ impl Policies {
         hash: &str,
         author: &Author<'_>,
     ) -> Result<ActivationOutcome, NoAnswer> {
+        self.activate_stored(tenant, hash, author, None).await
+    }
+
+    /// As [`Policies::activate_policy`], only while the rollout is at the step `promotes`.
+    pub(super) async fn activate_stored(
+        &self,
+        tenant: TenantId,
+        hash: &str,
+        author: &Author<'_>,
+        promotes: Option<u64>,
+    ) -> Result<ActivationOutcome, NoAnswer> {
         let Some((_, text)) = stored_policy(&self.store, tenant, hash).await? else {
             return Ok(ActivationOutcome::Unknown);
         };
@@ -277,10 +232,10 @@ impl Policies {
         }
         let mut revision = 0;
         for _ in 0..TRIES_MAX {
-            match self.activate(tenant, hash, author).await? {
+            match self.activate(tenant, hash, author, promotes).await? {
                 Activation::Active(revision) => return Ok(ActivationOutcome::Active(revision)),
                 Activation::Unknown => return Ok(ActivationOutcome::Unknown),
-                Activation::Changed { revision } if author.expected.is_some() => {
+                Activation::Changed { revision } if author.expected.or(promotes).is_some() => {
                     return Ok(ActivationOutcome::Changed { revision });
                 }
                 Activation::Changed { revision: active } => revision = active,
@@ -289,8 +244,15 @@ impl Policies {
         Ok(ActivationOutcome::Changed { revision })
     }
 
-    async fn activate(&self, tenant: TenantId, hash: &str, author: &Author<'_>) -> Result<Activation, NoAnswer> {
-        let activated = self.store.activate_policy(tenant, hash, author.expected, author.by, author.note).await?;
+    async fn activate(
+        &self,
+        tenant: TenantId,
+        hash: &str,
+        author: &Author<'_>,
+        promotes: Option<u64>,
+    ) -> Result<Activation, NoAnswer> {
+        let expected = (author.expected, promotes);
+        let activated = self.store.activate_policy(tenant, hash, expected, author.by, author.note).await?;
         self.take_over(tenant).await;
         Ok(activated)
     }
@@ -349,10 +311,14 @@ impl Policies {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyProblem>, NoAnswer> {
-        match self.store.active_revision(tenant).await? {
-            Some(active) => self.follow_policy(&self.store, tenant, &active).await,
-            None => Ok(Vec::new()),
-        }
+        // Read before the activation that ends it: its part never goes back to an older version between the two.
+        let rollout = self.store.rollout(tenant).await?;
+        let problems = match self.store.active_revision(tenant).await? {
+            Some(active) => self.follow_policy(&self.store, tenant, &active).await?,
+            None => Vec::new(),
+        };
+        self.follow_rollout(&self.store, tenant, rollout).await?;
+        Ok(problems)
     }
 
     /// As [`Policies::read_policy`], for an activation that was read.

@@ -27,6 +27,7 @@ impl ActivePolicy {
             }
             judges
         });
+        self.rollouts.hash_by(tenant, hashing);
     }
 }
 

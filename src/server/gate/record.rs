@@ -51,7 +51,13 @@ impl Decisions {
     ) -> Result<RecordAnswer, RecordError> {
         let started = self.server.clock.tick();
         self.server.admits_report(tenant, observed.is_some())?;
-        let policy = self.server.policy(tenant);
+        let unheard = match &observed {
+            Some(observed) => UnknownSession::Begins(observed.parent.as_ref()),
+            None => UnknownSession::Rejected(RecordRejection::UnknownCall),
+        };
+        let subject = Subject { access: TreeAccess::Report, tenant, session: &report.session, unheard, calls: &[] };
+        let agent = observed.as_ref().and_then(|observed| observed.agent.as_ref());
+        let policy = self.choose_policy(self.server.policy(tenant), &subject, agent).await?.policy;
         // A report needs no turn: admission control has admitted the call that it ends.
         let is_long = is_long(&report, observed.as_ref());
         let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));

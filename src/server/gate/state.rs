@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Decisions, Insight, SessionError, decide::read_nothing};
+use super::{
+    Decisions, Insight, SessionError,
+    decide::{Subject, TreeAccess, UnknownSession, read_nothing},
+};
 use callgate_core::{
     domain::{
         grant::Grant,
@@ -39,7 +42,9 @@ impl Decisions {
         self.server.admits(tenant)?;
         #[cfg(feature = "break-invariants")]
         let tenant = super::broken::looked_at(tenant);
-        let policy = self.server.policy(tenant);
+        let unheard = UnknownSession::Rejected(SessionUnknown);
+        let subject = Subject { access: TreeAccess::Read, tenant, session, unheard, calls: &[] };
+        let policy = self.choose_policy(self.server.policy(tenant), &subject, None).await?.policy;
         let read = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);
             async move {

@@ -158,7 +158,7 @@ impl Identities {
         let asked = self.server.clock.tick();
         let mut known = store.tenants().await?;
         let mut problems = Vec::new();
-        for (tenant, active) in &mut known {
+        for (tenant, active, rollout) in &mut known {
             self.know_keys(store, tenant).await?;
             // A tenant that is not served needs no policy, which takes long to compile.
             if let Some(active) = active.as_ref().filter(|_| tenant.state == TenantState::Active) {
@@ -167,8 +167,11 @@ impl Identities {
                     problems = found;
                 }
             }
+            if tenant.state == TenantState::Active {
+                self.policies.follow_rollout(store, tenant.id, rollout.take()).await?;
+            }
         }
-        self.server.tenants.set(known.into_iter().map(|(tenant, _)| tenant).collect(), asked);
+        self.server.tenants.set(known.into_iter().map(|(tenant, ..)| tenant).collect(), asked);
         Ok(problems)
     }
 
@@ -195,7 +198,7 @@ impl Identities {
         reason: &str,
     ) -> Result<TenantChange, NoAnswer> {
         let known =
-            self.store.tenants().await?.into_iter().map(|(tenant, _)| tenant).find(|tenant| tenant.name == name);
+            self.store.tenants().await?.into_iter().map(|(tenant, ..)| tenant).find(|tenant| tenant.name == name);
         match known {
             Some(tenant) if tenant.id == DEFAULT_TENANT && state != TenantState::Active => Ok(TenantChange::Own),
             Some(tenant) if state == TenantState::Deleted && tenant.state == TenantState::Active => {

@@ -10,6 +10,7 @@ use callgate_core::domain::{
     inbox::QuestionState,
     outcome::{Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{FollowUpKind, ToolState},
+    rollout::RolloutState,
     session_state::CallState,
     tenant::TenantState,
     tool::RiskLevel,
@@ -92,5 +93,6 @@ mirrors! {
     ToolState = ToolState { Working, Failing, Down }
     Role = Role { Agent, Approver, Operator, Analyst, Admin }
     TenantState = TenantState { Active, Suspended, Deleted }
+    RolloutState = PolicyRolloutState { Running, Promoted, Aborted }
     DifferenceKind = BacktestChangeKind { NewlyRefused, NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused }
 }

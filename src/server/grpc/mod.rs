@@ -30,6 +30,7 @@ mod policies;
 mod privacy;
 mod profiles;
 mod roles;
+mod rollouts;
 mod server;
 mod service;
 mod sessions;

@@ -10,7 +10,7 @@ use super::{
     decode::{DecodeResult, note, page_size, require_field, wrong},
     identity,
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
-    page, service,
+    page, rollouts, service,
     shutdown::Stop,
     status,
     streamed::{ResponseStream, stream_messages},
@@ -77,7 +77,7 @@ fn prefix(field: &str, hash: &str) -> DecodeResult<()> {
     }
 }
 
-fn encode_activation(
+pub(super) fn encode_activation(
     activated: ActivationOutcome,
     unknown: impl FnOnce() -> Status,
 ) -> Result<v1::PolicyRevision, Status> {
@@ -188,6 +188,46 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         is_text(&text)?;
         let checked = service::answer_in_time(Box::pin(self.policies.check_policy(tenant, &text))).await?;
         Ok(Response::new(backtest::encode_check(checked, encode_revision)))
+    }
+
+    async fn start_policy_rollout(
+        &self,
+        request: Request<v1::StartPolicyRolloutRequest>,
+    ) -> MethodResult<v1::StartPolicyRolloutResponse> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let message = request.into_inner();
+        prefix("hash", &message.hash)?;
+        let (part, note) = (rollouts::decode_part(&message)?, decode_note(&message.note)?);
+        let (hash, text) = self.load_stored(tenant, &message.hash.to_ascii_lowercase()).await?;
+        let author = Author { by: &by, note: &note, expected: None };
+        let started = self.policies.start_rollout(tenant, (&hash, &text), &part, &author);
+        let rollout = Some(rollouts::encode_outcome(service::answer_in_time(Box::pin(started)).await?, &hash)?);
+        Ok(Response::new(v1::StartPolicyRolloutResponse { rollout }))
+    }
+
+    async fn get_policy_rollout(
+        &self,
+        request: Request<v1::GetPolicyRolloutRequest>,
+    ) -> MethodResult<v1::GetPolicyRolloutResponse> {
+        let compared = service::answer_in_time(self.policies.compare_rollout(identity::tenant(&request)?)).await?;
+        Ok(Response::new(rollouts::encode_comparison(compared)))
+    }
+
+    async fn end_policy_rollout(
+        &self,
+        request: Request<v1::EndPolicyRolloutRequest>,
+    ) -> MethodResult<v1::EndPolicyRolloutResponse> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let message = request.into_inner();
+        let promotes = rollouts::decode_end(&message)?;
+        let (note, hash) = (decode_note(&message.note)?, message.hash.to_ascii_lowercase());
+        if !hash.is_empty() {
+            prefix("hash", &hash)?;
+        }
+        let author = Author { by: &by, note: &note, expected: None };
+        let ended = self.policies.end_rollout(tenant, &hash, promotes, &author);
+        let rollout = Some(rollouts::encode_outcome(service::answer_in_time(Box::pin(ended)).await?, &hash)?);
+        Ok(Response::new(v1::EndPolicyRolloutResponse { rollout }))
     }
 
     type BacktestPolicyStream = ResponseStream<v1::BacktestPolicyResponse>;

@@ -83,6 +83,9 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ListPolicies", PEOPLE),
             ("ActivatePolicy", ADMIN),
             ("RollbackPolicy", ADMIN),
+            ("StartPolicyRollout", ADMIN),
+            ("GetPolicyRollout", PEOPLE),
+            ("EndPolicyRollout", ADMIN),
             ("CheckPolicy", PEOPLE),
             // It reads the same data as ExportCalls.
             ("BacktestPolicy", &[Operator, Analyst]),

@@ -4,6 +4,7 @@ mod codes;
 mod commands;
 mod dialects;
 mod edits;
+mod policies;
 mod tenancy;
 
 use std::{
@@ -21,6 +22,7 @@ pub use self::codes::to_http_status;
 pub(super) use self::dialects::{
     body_too_large, encoding_unknown, host_name_status, not_json, origin_status, streams, timeout_unreadable,
 };
+pub(super) use self::policies::{no_policy_before, policy_unknown, revision_conflict_status, rollout_status};
 use self::tenancy::{key_missing, quota_status, unserved_tenant_status};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_change_status};
 use crate::gate::{
@@ -133,19 +135,6 @@ pub(super) fn approval_unknown() -> Status {
     status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
 }
 
-/// No stored policy, or more than one, matches the hash.
-pub(super) fn policy_unknown(named: &str) -> Status {
-    let message = format!("no stored policy has a hash that begins with {named}, or more than one has");
-    status(Code::NotFound, "POLICY_UNKNOWN", message, None)
-}
-
-/// No earlier policy to roll back to.
-pub(super) fn no_policy_before() -> Status {
-    let message = "no other policy was active before this one: apply another file instead (`policy_engine: {}` is the \
-                   built-in policy)";
-    status(Code::NotFound, "POLICY_UNKNOWN", message, None)
-}
-
 /// A backtest runs already.
 pub(super) fn backtest_running() -> Status {
     let message = "a backtest of this tenant runs on this server, which allows one at a time; try again after its end, \
@@ -164,14 +153,6 @@ impl StatusSource for BacktestError {
             Self::NoAnswer(no_answer) => no_answer.into_status(),
         }
     }
-}
-
-/// Conflict: another policy was activated meanwhile.
-pub(super) fn revision_conflict_status(active: u64) -> Status {
-    let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
-    let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
-    let message = format!("revision {active} is the active one; read it, and try again");
-    Status::with_error_details(Code::Aborted, message, details)
 }
 
 /// Longest list of problems in one answer, in bytes: a status travels in headers, and clients refuse 16 KiB of those.
@@ -363,6 +344,7 @@ impl StatusSource for EvaluateRejection {
                 let message = format!("{OPEN_MAX} calls of this call tree have no outcome; record some of them first");
                 status(Code::ResourceExhausted, "TOO_MANY_OPEN_CALLS", message, None)
             }
+            Self::OtherVersion => NoAnswer::Contention.into_status(),
             Self::QuotaExceeded(quota) => quota_status(quota),
             Self::Session(rejection) => rejection.into_status(),
         }

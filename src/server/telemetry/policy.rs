@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::names;
-use callgate_core::domain::{ids::TenantId, revision::Revision};
+use callgate_core::domain::{ids::TenantId, revision::Revision, rollout::Rollout};
 
 /// Logs the activation of a revision.
 pub fn active(tenant: TenantId, revision: &Revision) {
@@ -17,6 +17,25 @@ pub fn active(tenant: TenantId, revision: &Revision) {
         revision.number,
         revision.by
     );
+}
+
+/// Logs a step of a rollout, and whether this build can read its policy.
+pub fn rolls_out(tenant: TenantId, rollout: &Rollout, is_readable: bool) {
+    let Rollout { hash, part, state, by, note, .. } = rollout;
+    tracing::info!(
+        { names::TENANT } = tenant.0,
+        { names::POLICY_HASH } = hash.as_str(),
+        { names::POLICY_BY } = by.as_str(),
+        { names::POLICY_NOTE } = note.as_str(),
+        "a policy's rollout to {part} is {}, by {by}",
+        state.as_str()
+    );
+    if !is_readable {
+        tracing::error!(
+            { names::POLICY_HASH } = hash.as_str(),
+            "this build cannot read that policy, and refuses its part"
+        );
+    }
 }
 
 /// Logs an active revision that this build cannot read; `errors` has the causes.

@@ -5,6 +5,7 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store, audit,
     decode::{LoadedRow, at, count},
+    rollouts,
     row::big,
 };
 use crate::error::StoreError;
@@ -12,6 +13,7 @@ use callgate_core::domain::{
     audit::{Actor, AuditEvent, AuditOperation},
     ids::TenantId,
     revision::{Activation, Revision},
+    rollout::{Rollout, version},
 };
 
 pub(super) const REVISION: &str = "v.revision, v.hash, v.activated_by, v.note,
@@ -45,7 +47,8 @@ impl Store {
         self.readers.read_of(&[tenant], store).await
     }
 
-    /// Activates a stored policy by compare-and-set on the active revision (`expected`; any, when absent).
+    /// Activates a stored policy by compare-and-set on the active revision (`expected`; any, when absent). It ends the
+    /// tenant's running rollout. With `promotes` it is made only while the rollout is at that step.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; the result is unknown then.
@@ -53,10 +56,11 @@ impl Store {
         &self,
         tenant: TenantId,
         hash: &str,
-        expected: Option<u64>,
+        (expected, promotes): (Option<u64>, Option<u64>),
         by: &Actor,
         note: &str,
     ) -> Result<Activation, StoreError> {
+        let expected = (expected, promotes);
         self.readers.read_of(&[tenant], async |conn| activate(conn, tenant, hash, expected, by, note).await).await
     }
 
@@ -103,8 +107,7 @@ impl Store {
 
 /// Uses the policy's name in verdicts.
 fn event(kind: AuditOperation, by: &Actor, hash: &str, note: &str) -> AuditEvent {
-    let version: String = hash.chars().take(16).collect();
-    AuditEvent::new(kind, by.clone(), format!("policy {version}")).because(note)
+    AuditEvent::new(kind, by.clone(), format!("policy {}", version(hash))).because(note)
 }
 
 /// A concurrent activation conflicts on the revision number. The number is passed as a value, because each node of a
@@ -113,7 +116,7 @@ async fn activate(
     conn: &mut PgConnection,
     tenant: TenantId,
     hash: &str,
-    expected: Option<u64>,
+    (expected, promotes): (Option<u64>, Option<u64>),
     by: &Actor,
     note: &str,
 ) -> LoadedRow<Activation> {
@@ -136,6 +139,10 @@ async fn activate(
         }
         let insert = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(big(active + 1)).bind(hash);
         let mut tx = conn.begin().await?;
+        let rollout = rollouts::lock(&mut tx, tenant).await?.filter(Rollout::is_running);
+        if promotes.is_some() && promotes != rollout.as_ref().map(|rollout| rollout.step) {
+            return Ok(Activation::Changed { revision: active });
+        }
         if let Some(row) = insert.bind(&by.name).bind(note).fetch_optional(&mut *tx).await? {
             let revision = revision(&row)?;
             // Retention may have deleted it meanwhile, and does not any more once there is an activation.
@@ -143,8 +150,12 @@ async fn activate(
             if !sqlx::query_scalar(known).bind(tenant.0).bind(hash).fetch_one(&mut *tx).await? {
                 return Ok(Activation::Unknown);
             }
+            let ended = match rollout {
+                Some(rollout) => rollouts::end(&mut tx, tenant, (&rollout, rollout.ends_by(hash)), by, note).await?,
+                None => String::new(),
+            };
             let event = event(AuditOperation::PolicyActivated, by, hash, note);
-            let what = format!("{} as revision {}", event.what, revision.number);
+            let what = format!("{} as revision {}{ended}", event.what, revision.number);
             audit::commit(tx, tenant, &AuditEvent { what, ..event }).await?;
             return Ok(Activation::Active(revision));
         }

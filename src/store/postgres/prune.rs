@@ -255,8 +255,8 @@ impl PrunePass<'_> {
             let delete = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).bind(ROWS).bind(self.now.as_millis());
             let mut tx = self.conn.begin().await?;
             if table == "policy" {
-                // No activation may refer to deleted policies (`policies.rs` checks again afterwards).
-                sqlx::query("lock table policy_activation in share mode").execute(&mut *tx).await?;
+                // No activation and no rollout may refer to deleted policies (both check again afterwards).
+                sqlx::query("lock table policy_activation, policy_rollout in share mode").execute(&mut *tx).await?;
             }
             let gone: Vec<i64> = delete.fetch_all(&mut *tx).await?;
             tx.commit().await?;

@@ -181,8 +181,9 @@ pub(super) static TABLES: [Table; 31] = [
         ..table(Tenant, "token")
     },
     Table { note: Some("note"), ..table(Tenant, "policy_activation") },
-    // One that is not among the last ten that were active, and that no stored call can have been judged by: its
-    // tenant's oldest tree began later than a day after the next one was activated.
+    Table { note: Some("note"), ..table(Tenant, "policy_rollout") },
+    // One that is not among the last ten that were active, that had no rollout, and that no stored call can have been
+    // judged by: its tenant's oldest tree began later than a day after the next one was activated.
     Table {
         note: Some("note"),
         expire: Some((
@@ -195,6 +196,7 @@ pub(super) static TABLES: [Table; 31] = [
                  and b.revision > a.revision), 'infinity') + interval '1 day' >= least(
                    (select min(t.started_at) from call_tree t where t.tenant_id = d.tenant_id),
                    to_timestamp($2 / 1000.0 - n.calls_days * 86400)))
+             and not exists (select from policy_rollout r where r.tenant_id = d.tenant_id and r.hash = d.hash)
              and not exists (select from call c where c.tenant_id = d.tenant_id
                and c.policy_version = left(d.hash, 16))",
         )),

@@ -5,7 +5,7 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store, audit,
     decode::{LoadedRow, at, corrupt, count, decode},
-    policies,
+    policies, rollouts,
     row::big,
 };
 use crate::error::StoreError;
@@ -14,6 +14,7 @@ use callgate_core::domain::{
     hashing::KeyMark,
     ids::{DEFAULT_TENANT, TenantId},
     revision::Revision,
+    rollout::Rollout,
     tenant::{Quota, Quotas, Tenant, TenantState, TenantUsage, Terms},
 };
 
@@ -25,11 +26,11 @@ const ROW: &str = "t.tenant_id, t.name, t.state, t.state_by, t.state_reason, t.c
     (extract(epoch from t.created_at at time zone 'utc') * 1000)::bigint as created_ms";
 
 impl Store {
-    /// All tenants, each with its active revision; none for the built-in policy.
+    /// All tenants, each with its active revision (none for the built-in policy) and the last step of its rollouts.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn tenants(&self) -> Result<Vec<(Tenant, Option<Revision>)>, StoreError> {
+    pub async fn tenants(&self) -> Result<Vec<(Tenant, Option<Revision>, Option<Rollout>)>, StoreError> {
         self.readers.read(async |conn| read_tenants(conn).await).await
     }
 
@@ -163,17 +164,20 @@ fn bind_quotas<'q>(query: Query<'q>, quotas: &Quotas) -> Query<'q> {
     limits.into_iter().fold(query, |query, limit| query.bind(limit.map(big)))
 }
 
-/// One statement per second for all tenants, with the newest activation of each.
-async fn read_tenants(conn: &mut PgConnection) -> LoadedRow<Vec<(Tenant, Option<Revision>)>> {
+/// One statement per second for all tenants, with the newest activation of each and the last step of its rollouts.
+async fn read_tenants(conn: &mut PgConnection) -> LoadedRow<Vec<(Tenant, Option<Revision>, Option<Rollout>)>> {
     let sql = format!(
-        "select {ROW}, {} from tenant t left join lateral (
+        "select {ROW}, {}, {} from tenant t left join lateral (
            select a.* from policy_activation a where a.tenant_id = t.tenant_id order by a.revision desc limit 1
-         ) v on true order by t.tenant_id",
-        policies::REVISION
+         ) v on true left join lateral (
+           select s.* from policy_rollout s where s.tenant_id = t.tenant_id order by s.step desc limit 1
+         ) r on true order by t.tenant_id",
+        policies::REVISION,
+        rollouts::ROLLOUT
     );
     let known = |row: &PgRow| {
         let active = row.try_get::<Option<i64>, _>("revision")?.map(|_| policies::revision(row)).transpose()?;
-        Ok((tenant(row)?, active))
+        Ok((tenant(row)?, active, rollouts::rollout(row)?))
     };
     sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(conn).await?.iter().map(known).collect()
 }

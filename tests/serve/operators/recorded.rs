@@ -204,6 +204,13 @@ async fn doubles_of_what_was_recorded_are_refused_by_a_policy_that_declares_the_
         assert!(lines.iter().any(|line| line == &expected), "{expected:?} is missing in\n{said}");
     }
     says(&said, &["81 of 81 duplicates are refused"]);
+    let report = desk.home.file("policy.xml", "");
+    let said = desk.does(&format!("{test} --coverage --fail-under 10 --junit {}", path(&report))).await;
+    says(&said, &["3        3  tools", "3        3  tiers", "never: ", "% of the policy is covered"]);
+    let xml = std::fs::read_to_string(&report).expect("written");
+    says(&xml, &["<testsuite name=\"coverage\"", "name=\"drops\"></testcase>", "<skipped message="]);
+    let (code, said) = desk.types(&format!("{test} --coverage --fail-under 100")).await;
+    assert_eq!(code, Some(1), "{said}");
     // A permitted duplicate of a declared write is the finding of this command.
     let unguarded = format!("{STRICT}  rules: {{same_call: {{mode: 'off'}}, side_effects: {{mode: 'off'}}}}\n");
     let unguarded = desk.home.file("unguarded.yaml", &unguarded.replace("action: hitl", "action: allowlist"));

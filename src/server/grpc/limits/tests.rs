@@ -24,6 +24,7 @@ use callgate_core::{
         outcome::Confidence,
         quality::{COERCED_MAX, PAIRS_MAX, TOLD_MAX},
         retries::{CORRECTIONS_MAX, RETRIES_MAX},
+        rollout::{AGENTS_MAX, SHARE_MAX},
         session_state::{LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
         tenant::{MONTHS_DAYS_MIN, TENANT_NAME_BYTES_MAX, TERM_DAYS_MAX},
         tree::{OPEN_MAX, SESSIONS_MAX},
@@ -86,7 +87,8 @@ fn numbers_of_calls() -> Numbers {
             "RecordRequest.progress ToolCall.justification ResolveApprovalRequest.reason \
              ResolveApprovalsRequest.reason CommentApprovalRequest.text \
              WithdrawApprovalRequest.reason CreateGrantRequest.reason RevokeGrantRequest.reason \
-             ApplyPolicyRequest.note ActivatePolicyRequest.note RollbackPolicyRequest.note ForgetRequest.reason \
+             ApplyPolicyRequest.note ActivatePolicyRequest.note RollbackPolicyRequest.note \
+             StartPolicyRolloutRequest.note EndPolicyRolloutRequest.note ForgetRequest.reason \
              ExportSubjectRequest.reason HaltRequest.reason ResumeRequest.reason SetPhaseRequest.reason \
              SettleOutcomeRequest.reason RaiseBudgetRequest.reason SuspendTenantRequest.reason \
              ResumeTenantRequest.reason DeleteTenantRequest.reason",
@@ -122,9 +124,11 @@ fn numbers_of_lists_and_commands() -> Numbers {
         ("ApplyPolicyRequest.text CheckPolicyRequest.text BacktestPolicyRequest.text", vec![bytes(POLICY_BYTES_MAX)]),
         (
             "GetPolicyRequest.hash ActivatePolicyRequest.hash BacktestPolicyRequest.hash \
-             BacktestPolicyRequest.baseline_hash",
+             BacktestPolicyRequest.baseline_hash StartPolicyRolloutRequest.hash EndPolicyRolloutRequest.hash",
             plain([&HASH_DIGITS_MIN]),
         ),
+        ("StartPolicyRolloutRequest.share_basis_points", plain([&SHARE_MAX])),
+        ("StartPolicyRolloutRequest.agent_ids", plain([&AGENTS_MAX])),
         ("CheckPolicyResponse.problems CheckPolicyResponse.tools_without_tier", plain([&PROBLEMS_MAX])),
         ("BacktestPolicyRequest.max_calls", plain([&BACKTEST_CALLS_MAX, &BACKTEST_CALLS_DEFAULT])),
         ("BacktestResult.changes", plain([&CHANGES_MAX])),

@@ -1,0 +1,233 @@
+//! Rollouts of policies, as they were read last: their versions judge their part of the call trees.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+
+use super::{
+    Decisions, GateError, NoAnswer, Policies, ServerState,
+    activations::{ActivationOutcome, Author},
+    decide::Subject,
+    policies::compile_stored_policy,
+    policy_check::{PolicyProblem, problems},
+    policy_hashing::with_hashing,
+};
+use crate::telemetry;
+use callgate_core::{
+    domain::{
+        hashing::Hashing,
+        ids::{AgentId, TenantId},
+        rollout::{Comparison, Rollout, RolloutChange, RolloutPart, version},
+        time::Timestamp,
+        tree::CallTree,
+    },
+    policy::Policy,
+};
+use callgate_store::{RolloutStep, Store};
+
+/// The last step of a tenant's rollouts, with the policy of a running one; none where this build cannot read it.
+#[derive(Debug)]
+pub(super) struct KnownRollout {
+    rollout: Rollout,
+    policy: Option<Arc<Policy>>,
+}
+
+/// By tenant.
+#[derive(Debug, Default)]
+pub(super) struct Rollouts(ArcSwap<BTreeMap<TenantId, Arc<KnownRollout>>>);
+
+impl Rollouts {
+    fn of(&self, tenant: TenantId) -> Option<Arc<KnownRollout>> {
+        self.0.load().get(&tenant).cloned()
+    }
+
+    fn running(&self, tenant: TenantId) -> Option<Arc<KnownRollout>> {
+        self.of(tenant).filter(|known| known.rollout.is_running())
+    }
+
+    /// Takes over a later step: two reads may end in the other order. True when it was later.
+    fn put(&self, tenant: TenantId, new: KnownRollout) -> bool {
+        let (step, new) = (new.rollout.step, Arc::new(new));
+        let is_later = |known: &BTreeMap<TenantId, Arc<KnownRollout>>| {
+            known.get(&tenant).is_none_or(|known| known.rollout.step < step)
+        };
+        let before = self.0.rcu(|known| match is_later(known) {
+            false => Arc::clone(known),
+            true => {
+                let mut known = BTreeMap::clone(known);
+                known.insert(tenant, Arc::clone(&new));
+                Arc::new(known)
+            }
+        });
+        is_later(&before)
+    }
+
+    /// Sets a tenant's hashing from now on.
+    pub(super) fn hash_by(&self, tenant: TenantId, hashing: &Hashing) {
+        self.0.rcu(|known| {
+            let mut known = BTreeMap::clone(known);
+            if let Some(known) = known.get_mut(&tenant) {
+                let policy = known.policy.as_ref().map(|policy| with_hashing(policy, hashing));
+                *known = Arc::new(KnownRollout { rollout: known.rollout.clone(), policy });
+            }
+            known
+        });
+    }
+}
+
+/// The policy that judges a call tree, and the rollout by which it was chosen.
+#[derive(Debug, Clone)]
+pub(super) struct ChosenPolicy {
+    pub(super) policy: Arc<Policy>,
+    rollout: Option<Arc<KnownRollout>>,
+}
+
+impl ChosenPolicy {
+    /// True when the policy still is the tree's: before the first call of a tree two calls may choose differently.
+    pub(super) fn holds(&self, tree: &CallTree, agent: Option<&AgentId>, now: Timestamp) -> bool {
+        let Some(known) = &self.rollout else { return true };
+        known.rollout.takes(tree, agent, now) == (*self.policy.version == *version(&known.rollout.hash))
+    }
+}
+
+impl ServerState {
+    /// The policy of a version: the running rollout's, or else the active one.
+    pub(super) fn policy_of(&self, tenant: TenantId, of: &str) -> Arc<Policy> {
+        let rollout = self.policy.rollouts.running(tenant).and_then(|known| known.policy.clone());
+        rollout.filter(|policy| *policy.version == *of).unwrap_or_else(|| self.policy(tenant))
+    }
+}
+
+impl Decisions {
+    /// The policy that judges a session's call tree, whose first call would be one of `agent`: the active one, or a
+    /// rollout's.
+    pub(super) async fn choose_policy<R: Clone>(
+        &self,
+        active: Arc<Policy>,
+        subject: &Subject<'_, R>,
+        agent: Option<&AgentId>,
+    ) -> Result<ChosenPolicy, GateError<R>> {
+        let Some(known) = self.server.policy.rollouts.running(subject.tenant) else {
+            return Ok(ChosenPolicy { policy: active, rollout: None });
+        };
+        let slot = match Box::pin(self.slot(subject)).await {
+            Ok((slot, _)) => slot,
+            // Without a database no call is judged: the policy decides on reads that run without a record.
+            Err(GateError::NoAnswer(NoAnswer::OutOfReach(_))) => {
+                return Ok(ChosenPolicy { policy: active, rollout: Some(known) });
+            }
+            Err(error) => return Err(error),
+        };
+        let now = self.store.now();
+        let takes = slot.advance(|tree| known.rollout.takes(tree, agent, now)).ok_or(NoAnswer::Contention)?;
+        let policy = match takes {
+            true => known.policy.clone().ok_or(NoAnswer::PolicyUnreadable)?,
+            false => active,
+        };
+        Ok(ChosenPolicy { policy, rollout: Some(known) })
+    }
+}
+
+/// Result of a step of a rollout.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RolloutOutcome {
+    /// The step, or why there is none.
+    Change(RolloutChange),
+    /// The policy was not activated: as for any activation.
+    Activation(ActivationOutcome),
+    /// This build cannot read the policy: nothing was changed.
+    Invalid(Vec<PolicyProblem>),
+}
+
+impl Policies {
+    /// Begins the rollout of a stored policy, or changes the part of the running one: known here at once, on every
+    /// replica within two seconds, when it takes new call trees.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when the database cannot be used.
+    pub async fn start_rollout(
+        &self,
+        tenant: TenantId,
+        (hash, text): (&str, &str),
+        part: &RolloutPart,
+        author: &Author<'_>,
+    ) -> Result<RolloutOutcome, NoAnswer> {
+        if let Err(errors) = compile_stored_policy(text).await {
+            return Ok(RolloutOutcome::Invalid(problems(errors)));
+        }
+        let step = RolloutStep { hash, part, by: author.by, note: author.note };
+        let change = self.store.start_rollout(tenant, &step).await?;
+        let _ = self.read_policy(tenant).await;
+        Ok(RolloutOutcome::Change(change))
+    }
+
+    /// Ends the running rollout, if the hash of its policy begins so: by the activation of its policy (`promotes`), or
+    /// without. The active policy judges its part from the next call on.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when the database cannot be used.
+    pub async fn end_rollout(
+        &self,
+        tenant: TenantId,
+        prefix: &str,
+        promotes: bool,
+        author: &Author<'_>,
+    ) -> Result<RolloutOutcome, NoAnswer> {
+        if !promotes {
+            let change = self.store.abort_rollout(tenant, prefix, author.by, author.note).await?;
+            let _ = self.read_policy(tenant).await;
+            return Ok(RolloutOutcome::Change(change));
+        }
+        let running = self.store.rollout(tenant).await?.filter(|last| last.is_running_of(prefix));
+        let Some(running) = running else { return Ok(RolloutOutcome::Change(RolloutChange::NotRunning)) };
+        let activation = self.activate_stored(tenant, &running.hash, author, Some(running.step)).await?;
+        if !matches!(activation, ActivationOutcome::Active(_)) {
+            return Ok(RolloutOutcome::Activation(activation));
+        }
+        let ended = self.store.rollout(tenant).await?.unwrap_or(running);
+        Ok(RolloutOutcome::Change(RolloutChange::Done(Box::new(ended))))
+    }
+
+    /// The last rollout of a tenant, with the calls of its version next to those of its baseline.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn compare_rollout(&self, tenant: TenantId) -> Result<Option<(Rollout, Comparison)>, NoAnswer> {
+        let Some(rollout) = self.operators.rollout(tenant).await? else { return Ok(None) };
+        let compared = self.operators.compare_rollout(tenant, &rollout).await?;
+        Ok(Some((rollout, compared)))
+    }
+
+    /// Takes over the last step of a tenant's rollouts, if it is newer.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when its policy cannot be read.
+    pub(super) async fn follow_rollout(
+        &self,
+        store: &Store,
+        tenant: TenantId,
+        rollout: Option<Rollout>,
+    ) -> Result<(), NoAnswer> {
+        let Some(rollout) = rollout else { return Ok(()) };
+        let rollouts = &self.server.policy.rollouts;
+        let known = rollouts.of(tenant);
+        if known.as_ref().is_some_and(|known| known.rollout.step >= rollout.step) {
+            return Ok(());
+        }
+        let policy = match known.filter(|known| known.rollout.hash == rollout.hash) {
+            _ if !rollout.is_running() => None,
+            Some(known) if known.policy.is_some() => known.policy.clone(),
+            _ => match store.policy_texts(tenant, &rollout.hash).await?.pop() {
+                Some((_, text)) => compile_stored_policy(&text).await.ok().map(Arc::new),
+                None => None,
+            },
+        };
+        let hashing = &self.server.policy.built_in(tenant).hashing;
+        let policy = policy.map(|policy| with_hashing(&policy, hashing));
+        let is_readable = policy.is_some() || !rollout.is_running();
+        if rollouts.put(tenant, KnownRollout { rollout: rollout.clone(), policy }) {
+            telemetry::policy::rolls_out(tenant, &rollout, is_readable);
+        }
+        Ok(())
+    }
+}
