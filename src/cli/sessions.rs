@@ -11,8 +11,8 @@ use callgate_client::{
 };
 use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
-    ListSessionsRequest, MarkCompactedRequest, OutcomeStatus, ResumeRequest, SessionSummary, SetPhaseRequest,
-    SettleOutcomeRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
+    ListSessionsRequest, MarkCompactedRequest, OutcomeStatus, ResumeRequest, SessionOrder, SessionSummary,
+    SetPhaseRequest, SettleOutcomeRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
     session_service_client::SessionServiceClient,
 };
 
@@ -41,6 +41,19 @@ enum Scope {
     All,
 }
 
+/// Order of a list of sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// By the last event
+    Latest,
+    /// By cost
+    Cost,
+    /// By permitted calls
+    Calls,
+    /// From the first event to the last
+    Duration,
+}
+
 /// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutcomeFilter {
@@ -61,6 +74,12 @@ struct ListFilter {
     /// Only sessions with a call of this agent
     #[arg(long)]
     agent: Option<String>,
+    /// Only sessions with a call for this user
+    #[arg(long)]
+    user: Option<String>,
+    /// Only sessions with a call whose agent, user or tool has this text in its name
+    #[arg(long)]
+    name: Option<String>,
     /// Only sessions with a call of this tool, by its full name
     #[arg(long)]
     tool: Option<String>,
@@ -94,6 +113,8 @@ impl ListFilter {
             rule: given(&self.rule),
             reason: given(&self.reason),
             text: given(&self.text),
+            user_id: given(&self.user),
+            name: given(&self.name),
             ..CallFilter::default()
         };
         Ok((filter != CallFilter::default()).then_some(filter))
@@ -107,6 +128,9 @@ enum Action {
         /// List all stored sessions
         #[arg(long)]
         all: bool,
+        /// The order, descending
+        #[arg(long, value_enum, default_value_t = Order::Latest)]
+        sort: Order,
         #[command(flatten)]
         like: ListFilter,
         #[command(flatten)]
@@ -213,8 +237,8 @@ fn encode_scope(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, Stri
 /// Runs it.
 pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, like, server: ReadArgs { form, remote } } => {
-            list(all, &like, form, client(&remote).await?).await
+        Action::List { all, sort, like, server: ReadArgs { form, remote } } => {
+            list(all, sort, &like, form, client(&remote).await?).await
         }
         Action::Halts { server: ReadArgs { form, remote } } => {
             let halts = halts(&mut client(&remote).await?).await?;
@@ -290,6 +314,7 @@ fn settlement(
 
 async fn list(
     all: bool,
+    sort: Order,
     like: &ListFilter,
     form: OutputFormat,
     mut client: SessionServiceClient<AuthenticatedChannel>,
@@ -298,7 +323,14 @@ async fn list(
         halts(&mut client).await?.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
     }
     let page_size = if all { PAGE } else { 0 };
-    let mut request = ListSessionsRequest { page_size, calls: like.calls()?, ..ListSessionsRequest::default() };
+    let order = match sort {
+        Order::Latest => SessionOrder::Latest,
+        Order::Cost => SessionOrder::Cost,
+        Order::Calls => SessionOrder::Calls,
+        Order::Duration => SessionOrder::Duration,
+    };
+    let calls = like.calls()?;
+    let mut request = ListSessionsRequest { page_size, calls, order: order.into(), ..ListSessionsRequest::default() };
     loop {
         let page = into_response(client.list_sessions(request.clone()).await)?;
         let sessions = page.sessions;
@@ -314,10 +346,14 @@ async fn list(
         match page.next_page_token {
             end if end.is_empty() => return Ok(()),
             _ if !all => {
-                let since = page.searched_range.and_then(|searched| searched.since_time);
-                match &request.calls {
-                    None => errln!("note: only the newest {} sessions are shown; --all shows all", sessions.len()),
-                    Some(_) => errln!("note: searched back to {}; --all searches everything", at(since.as_ref())),
+                let searched = page.searched_range.unwrap_or_default();
+                let left = searched.remaining_call_trees;
+                match (&request.calls, searched.since_time) {
+                    (None, _) => errln!("note: only the first {} sessions are shown; --all shows all", sessions.len()),
+                    (Some(_), Some(since)) => {
+                        errln!("note: searched back to {}; --all searches everything", at(Some(&since)));
+                    }
+                    (Some(_), None) => errln!("note: {left} call trees are not searched; --all searches everything"),
                 }
                 return Ok(());
             }

@@ -41,16 +41,14 @@ async fn fleet(client: &mut Client) {
     record(client, failed).await;
     let retry = evaluate(client, evaluate_request("two", "clerk", "c2", "get_order", r#"{"id":"Bern"}"#)).await;
     assert_eq!(retry.decision(), Decision::Wait, "{retry:?}");
-    evaluate(client, evaluate_request("three", "clerk", "c1", "get_order", r#"{"id":"Basel"}"#)).await;
+    let mut third = evaluate_request("three", "clerk", "c1", "get_order", r#"{"id":"Basel"}"#);
+    third.caller.as_mut().expect("a caller").user_id = "uma".into();
+    evaluate(client, third).await;
 }
 
 async fn list_sessions(sessions: &mut Sessions, request: v1::ListSessionsRequest) -> Vec<String> {
     let found = sessions.list_sessions(request).await.expect("sessions").into_inner();
-    assert_eq!(
-        found.searched_range,
-        Some(v1::SearchedRange { since_time: None, has_encrypted_arguments: false }),
-        "all was looked through"
-    );
+    assert_eq!(found.searched_range, Some(v1::SearchedRange::default()), "all was looked through");
     found.sessions.into_iter().map(|session| session.session_id).collect()
 }
 
@@ -73,6 +71,13 @@ async fn sessions_are_found_by_what_happened_in_them() {
         (CallFilter { text: "ZÜRICH".into(), ..Default::default() }, &["one"]),
         (CallFilter { text: "bel".into(), ..Default::default() }, &["below"]),
         (CallFilter { text: "%".into(), ..Default::default() }, &[]),
+        (CallFilter { user_id: "uma".into(), ..Default::default() }, &["three"]),
+        (CallFilter { user_id: "um".into(), ..Default::default() }, &[]),
+        (CallFilter { name: "LERK".into(), ..Default::default() }, &["three", "two"]),
+        (CallFilter { name: "uma".into(), ..Default::default() }, &["three"]),
+        (CallFilter { name: "ate_ord".into(), ..Default::default() }, &["one"]),
+        (CallFilter { name: "at__ord".into(), ..Default::default() }, &[]),
+        (CallFilter { refused: true, ..Default::default() }, &["one"]),
         // All of it has to be so of one call.
         (CallFilter { agent_id: "clerk".into(), tool: "create_order".into(), ..Default::default() }, &[]),
         (CallFilter { end_time: Some(prost_types::Timestamp { seconds: 9, nanos: 0 }), ..Default::default() }, &[]),
@@ -100,6 +105,63 @@ async fn sessions_are_found_by_what_happened_in_them() {
     let refused = sessions.list_sessions(wrong).await.expect_err("no such decision");
     assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".into()));
     assert!(refused.message().contains("calls.decision"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_are_sorted_by_a_total_page_by_page() {
+    let plane = people::plane().await;
+    fleet(&mut plane.client().await).await;
+    plane
+        .postgres
+        .tamper("update call_tree set cost_micros = length(root_id), started_at = last_at - calls * interval '1 s'")
+        .await;
+    let mut sessions = Sessions::new(plane.channel().await);
+    for (order, wanted) in [
+        (v1::SessionOrder::Latest, ["three", "two", "one", "below"]),
+        (v1::SessionOrder::Cost, ["three", "one", "below", "two"]),
+        (v1::SessionOrder::Calls, ["one", "below", "three", "two"]),
+        (v1::SessionOrder::Duration, ["one", "below", "three", "two"]),
+    ] {
+        for status in [SessionStatus::Unspecified, SessionStatus::Idle] {
+            let (mut names, mut page_token) = (Vec::new(), String::new());
+            loop {
+                let (order, status, page_size) = (order.into(), status.into(), 1);
+                let asked = v1::ListSessionsRequest { order, status, page_size, page_token, calls: None };
+                let page = sessions.list_sessions(asked).await.expect("sessions").into_inner();
+                names.extend(page.sessions.into_iter().map(|session| session.session_id));
+                page_token = page.next_page_token;
+                if page_token.is_empty() {
+                    break;
+                }
+            }
+            match status {
+                SessionStatus::Idle => assert_eq!(names, ["two"], "{order:?}"),
+                _ => assert_eq!(names, wanted, "{order:?}"),
+            }
+        }
+    }
+    let unknown = v1::ListSessionsRequest { order: 77, ..Default::default() };
+    let refused = sessions.list_sessions(unknown).await.expect_err("no such order");
+    assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_given_with_the_totals_of_its_call_tree() {
+    let plane = people::plane().await;
+    fleet(&mut plane.client().await).await;
+    let mut sessions = Sessions::new(plane.channel().await);
+    let mut get = async |id: &str| sessions.get_session(v1::GetSessionRequest { session_id: id.into() }).await;
+    let one = get("one").await.expect("a session").into_inner();
+    assert_eq!(one.refused_calls, Some(1));
+    let session = one.session.expect("a session");
+    assert_eq!((session.session_id.as_str(), session.calls, session.depth), ("one", 2, 0));
+    assert_eq!(session.agent_id, "robot");
+    let below = get("below").await.expect("a session").into_inner();
+    assert_eq!(below.refused_calls, Some(1), "of the call tree");
+    let below = below.session.expect("a session");
+    assert_eq!((below.session_id.as_str(), below.depth, below.status()), ("below", 1, SessionStatus::Held));
+    let unknown = get("on").await.expect_err("no such session");
+    assert_eq!(pair(&unknown), (Code::NotFound, "SESSION_UNKNOWN".into()));
 }
 
 async fn pages(sessions: &mut Sessions, mut request: v1::ListCallsRequest) -> Vec<String> {

@@ -11,7 +11,7 @@ use callgate_core::{
         fingerprint::Fingerprint,
         halt::HaltTarget,
         ids::{CallId, SessionId, TenantId},
-        inbox::{SessionLine, SessionPlace, StoredCall},
+        inbox::{SessionLine, SessionPlace, StoredCall, TreeTotals},
         rejection::{RecordRejection, SessionUnknown},
         time::Timestamp,
         verdict::Verdict,
@@ -49,6 +49,23 @@ impl Insight {
         tenant: TenantId,
         wanted: &SessionQuery,
     ) -> Result<SearchPage<SessionLine, SessionPlace>, NoAnswer> {
+        Ok(self.operators.sessions(tenant, wanted, &self.halted_names(tenant)).await?)
+    }
+
+    /// A session by its id, with the totals of its call tree.
+    ///
+    /// # Errors
+    /// [`SessionError`] when it is unknown or cannot be read.
+    pub async fn session(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<(SessionLine, TreeTotals), SessionError> {
+        let found = self.operators.session(tenant, session, &self.halted_names(tenant)).await?;
+        found.ok_or(SessionError::Rejected(SessionUnknown))
+    }
+
+    fn halted_names(&self, tenant: TenantId) -> HaltedNames {
         let mut halted = HaltedNames::default();
         for halt in self.server.halts(tenant).iter() {
             match &halt.what {
@@ -59,7 +76,7 @@ impl Insight {
                 HaltTarget::Tool(_) => {}
             }
         }
-        Ok(self.operators.sessions(tenant, wanted, &halted).await?)
+        halted
     }
 
     /// The calls of a query, in short.

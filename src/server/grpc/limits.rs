@@ -33,6 +33,9 @@ pub(super) const PAGE_DEFAULT: u32 = 100;
 /// Default number of sessions and policy revisions on a page: people read them.
 pub(super) const SHORT_PAGE_DEFAULT: u32 = 50;
 
+/// Time of one answer's search for sessions, in milliseconds: well below that of a read.
+pub(super) const SEARCH_MS: u64 = 700;
+
 /// Most tools that are described at a time.
 pub(super) const DESCRIBED_MAX: usize = 1_000;
 

@@ -63,6 +63,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("MarkCompacted", &[Agent, Operator]),
             ("SettleOutcome", &[Operator]),
             ("RaiseBudget", &[Operator]),
+            ("GetSession", PEOPLE),
             ("ListSessions", PEOPLE),
             ("ListCalls", PEOPLE),
             ("GetCall", PEOPLE),

@@ -58,6 +58,12 @@ impl SessionService {
         service::answer_in_time(Box::pin(self.decisions.works_in(&identity, &session, None, opens))).await
     }
 
+    /// True for an id that is halted itself.
+    fn halted(&self, tenant: TenantId) -> impl Fn(&str) -> bool {
+        let halts = self.decisions.server.halts(tenant);
+        move |id| halts.iter().any(|halt| matches!(&halt.what, HaltTarget::Session(session) if session.as_str() == id))
+    }
+
     async fn command(&self, tenant: TenantId, command: &Command) -> Result<(), Status> {
         service::answer_in_time(Box::pin(self.decisions.control(tenant, command))).await.map(drop)
     }
@@ -282,15 +288,18 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::RaiseBudgetResponse { budgets: state.budgets }))
     }
 
+    async fn get_session(&self, request: Request<v1::GetSessionRequest>) -> MethodResult<v1::GetSessionResponse> {
+        let tenant = identity::tenant(&request)?;
+        let session = session(&request.into_inner().session_id)?;
+        let found = service::answer_in_time(self.insight.session(tenant, &session)).await?;
+        Ok(Response::new(calls::session(found, self.halted(tenant))))
+    }
+
     async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> MethodResult<v1::ListSessionsResponse> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::decode_session_query(&request.into_inner())?;
         let looked = service::answer_in_time(self.insight.sessions(tenant, &wanted)).await?;
-        let halts = self.decisions.server.halts(tenant);
-        let is_halted = |id: &str| {
-            halts.iter().any(|halt| matches!(&halt.what, HaltTarget::Session(session) if session.as_str() == id))
-        };
-        Ok(Response::new(calls::sessions(looked, is_halted)))
+        Ok(Response::new(calls::sessions(looked, self.halted(tenant))))
     }
 
     async fn list_calls(&self, request: Request<v1::ListCallsRequest>) -> MethodResult<v1::ListCallsResponse> {

@@ -17,6 +17,7 @@ use crate::{
 use callgate_core::{
     domain::{
         budget::RAISED_MAX,
+        calls::JUDGMENTS_COUNTED_MAX,
         control::PLAN_MAX,
         grant::GRANTS_MAX,
         json::{BYTES_MAX, DEPTH_MAX},
@@ -105,6 +106,7 @@ fn numbers_of_lists_and_commands() -> Numbers {
             "ListPoliciesRequest.page_size ListSessionsRequest.page_size ListCallsRequest.page_size",
             plain([&PAGE_MAX, &SHORT_PAGE_DEFAULT]),
         ),
+        ("GetSessionResponse.refused_calls", plain([&JUDGMENTS_COUNTED_MAX])),
         ("ListApprovalsRequest.group CreateTokenRequest.name", vec![bytes(TEXT_BYTES_MAX)]),
         ("ListApprovalsResponse.total_size", plain([&crate::gate::OPEN_MAX])),
         ("ResolveApprovalRequest.ttl CreateGrantRequest.ttl RotateTokenRequest.overlap", vec![days(TTL_DAYS_MAX)]),
