@@ -90,7 +90,7 @@ test("sub-agents are nested and fold, their bars are in time, and refused calls 
   await page.click("text=Refused calls only");
   await page.waitForURL(/only=refused/);
   assert.equal(await page.locator("li.step").count(), 2);
-  assert.equal(await page.locator("li.step .tag.bad").count(), 2);
+  assert.equal(await page.locator("li.step summary .tag.bad").count(), 2);
   await page.click("li.step summary >> nth=0");
   await fine();
 });
@@ -105,6 +105,12 @@ test("an id is found by its key, a name by a part of it, and a search is its add
   await page.goto(`${plane.url}/sessions?name=SCOUT&from=2020-01-01T00%3A00`);
   assert.equal(await page.inputValue("#from"), "2020-01-01T00:00");
   assert.equal(await page.locator('#found a[href="/sessions/scout"]').count(), 1);
+  await page.focus("#tool");
+  await page.waitForSelector("#tools option", { state: "attached" });
+  assert.ok((await page.locator("#tools option").allTextContents()).includes("get_map"));
+  await page.keyboard.type("get_ma");
+  await page.waitForFunction(() => document.querySelectorAll("#tools option").length === 1, null, { timeout: 3000 });
+  await page.fill("#tool", "");
   await page.click("th a >> text=Cost");
   await page.waitForURL(/name=SCOUT.*from=2020.*sort=cost/);
   assert.equal(await page.locator('th[aria-sort="descending"]').textContent(), "Cost ↓");

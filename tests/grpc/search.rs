@@ -73,10 +73,6 @@ async fn sessions_are_found_by_what_happened_in_them() {
         (CallFilter { text: "%".into(), ..Default::default() }, &[]),
         (CallFilter { user_id: "uma".into(), ..Default::default() }, &["three"]),
         (CallFilter { user_id: "um".into(), ..Default::default() }, &[]),
-        (CallFilter { name: "LERK".into(), ..Default::default() }, &["three", "two"]),
-        (CallFilter { name: "uma".into(), ..Default::default() }, &["three"]),
-        (CallFilter { name: "ate_ord".into(), ..Default::default() }, &["one"]),
-        (CallFilter { name: "at__ord".into(), ..Default::default() }, &[]),
         (CallFilter { refused: true, ..Default::default() }, &["one"]),
         // All of it has to be so of one call.
         (CallFilter { agent_id: "clerk".into(), tool: "create_order".into(), ..Default::default() }, &[]),
@@ -105,6 +101,60 @@ async fn sessions_are_found_by_what_happened_in_them() {
     let refused = sessions.list_sessions(wrong).await.expect_err("no such decision");
     assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".into()));
     assert!(refused.message().contains("calls.decision"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_found_by_their_beginning_and_with_trigrams_anywhere() {
+    let plane = people::plane().await;
+    fleet(&mut plane.client().await).await;
+    let mut sessions = Sessions::new(plane.channel().await);
+    let all =
+        [("CLERK", &["three", "two"][..]), ("um", &["three"]), ("create_", &["one"]), ("create.", &[]), ("%", &[])];
+    let within = [("lerk", &["three", "two"][..]), ("MA", &["three"]), ("ate_ord", &["one"]), ("at__ord", &[])];
+    for has_trigrams in [false, true] {
+        if has_trigrams {
+            plane.postgres.tamper("create extension pg_trgm schema public").await;
+            // Counted, so that hours without a name are left out. Only these two have calls of the last hour.
+            plane
+                .postgres
+                .tamper("update call set at = at - interval '3 hours' where session_id in ('one', 'below')")
+                .await;
+            plane
+                .postgres
+                .tamper(
+                    "update call_tree set last_at = last_at - interval '3 hours',
+                started_at = started_at - interval '3 hours' where root_id = 'one'",
+                )
+                .await;
+            assert!(plane.gate.store.roll_up().await.expect("counted"));
+            let indexed = "select count(*) from pg_indexes where indexname = 'call_name_trigram'";
+            assert_eq!(plane.postgres.number(indexed).await, 1);
+            assert!(plane.postgres.number("select count(*) from call_name where name = 'create_order'").await == 1);
+        }
+        for (no, (name, wanted)) in all.into_iter().chain(within).enumerate() {
+            let calls = Some(CallFilter { name: name.into(), ..Default::default() });
+            let asked = v1::ListSessionsRequest { calls, ..Default::default() };
+            let found = sessions.list_sessions(asked).await.expect("sessions").into_inner();
+            let told: Vec<_> = found.sessions.iter().map(|session| session.session_id.as_str()).collect();
+            let wanted = if has_trigrams || no < all.len() { wanted } else { &[] };
+            assert_eq!(told, wanted, "{name}, {has_trigrams}");
+            let searched = found.searched_range.unwrap_or_default();
+            assert_eq!(searched, v1::SearchedRange { name_prefix_only: !has_trigrams, ..Default::default() }, "{name}");
+        }
+        let mut list = async |text: &str, kind: v1::NameKind| {
+            let asked = v1::ListNamesRequest { text: text.into(), kind: kind.into(), max_names: 0 };
+            let found = sessions.list_names(asked).await.expect("names").into_inner();
+            assert_eq!(found.prefix_only, !has_trigrams);
+            let mut names: Vec<_> = found.names.into_iter().map(|entry| entry.name).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(list("", v1::NameKind::Agent).await, ["clerk", "robot"]);
+        assert_eq!(list("", v1::NameKind::User).await, ["uma"]);
+        assert_eq!(list("UM", v1::NameKind::Unspecified).await, ["uma"]);
+        let within = if has_trigrams { &["create_order", "delete_order", "get_order"][..] } else { &[] };
+        assert_eq!(list("_order", v1::NameKind::Tool).await, within);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

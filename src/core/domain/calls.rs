@@ -2,6 +2,7 @@
 
 use super::{
     budget::Usage,
+    closed_set::closed_set,
     failure::FailureKind,
     finding::{Decision, Finding},
     ids::SessionId,
@@ -74,8 +75,30 @@ pub struct HaltedNames {
     pub agents: Vec<String>,
 }
 
+/// Number of the newest calls that are read for their names, beside the stored names.
+pub const NAMED_CALLS_MAX: u32 = 2_000;
+
 /// Maximum number of judgments of a call tree that are counted for its totals.
 pub const JUDGMENTS_COUNTED_MAX: u32 = 50_000;
+
+closed_set! {
+    /// Owner of a name in calls.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum NameKind {
+        Agent = "agent",
+        User = "user",
+        Tool = "tool",
+    }
+}
+
+/// Names that contain a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePage {
+    /// Those with the latest calls first.
+    pub names: Vec<(NameKind, String)>,
+    /// They begin with the text: no index finds it within names.
+    pub is_prefix: bool,
+}
 
 /// Order of sessions, by a total of their call trees, descending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -144,6 +167,8 @@ pub struct SearchPage<T, P> {
     pub since_us: Option<i64>,
     /// Some arguments are encrypted, and were not searched.
     pub is_sealed: bool,
+    /// Names were compared by their beginning.
+    pub is_name_prefix: bool,
     /// Call trees that the filter leaves to search; 0 without one.
     pub trees_left: u64,
 }

@@ -6,7 +6,10 @@ use super::{Insight, NoAnswer, RecordError, SessionError, edits::reused_call};
 use callgate_core::{
     domain::{
         call::{Approval, ApprovalStatus},
-        calls::{CallJudgment, CallLine, CallPlace, CallQuery, HaltedNames, SearchPage, SessionQuery, WholeCall},
+        calls::{
+            CallJudgment, CallLine, CallPlace, CallQuery, HaltedNames, NameKind, NamePage, SearchPage, SessionQuery,
+            WholeCall,
+        },
         finding::Decision,
         fingerprint::Fingerprint,
         halt::HaltTarget,
@@ -63,6 +66,20 @@ impl Insight {
     ) -> Result<(SessionLine, TreeTotals), SessionError> {
         let found = self.operators.session(tenant, session, &self.halted_names(tenant)).await?;
         found.ok_or(SessionError::Rejected(SessionUnknown))
+    }
+
+    /// Names with a text, those with the latest calls first.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn names(
+        &self,
+        tenant: TenantId,
+        kind: Option<NameKind>,
+        text: &str,
+        max: usize,
+    ) -> Result<NamePage, NoAnswer> {
+        Ok(self.operators.names(tenant, kind, text, max).await?)
     }
 
     fn halted_names(&self, tenant: TenantId) -> HaltedNames {

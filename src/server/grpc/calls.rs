@@ -13,8 +13,8 @@ use crate::{
 };
 use callgate_core::domain::{
     calls::{
-        CallAnswer, CallFilter, CallJudgment, CallLine, CallPlace, CallQuery, CallReport, SearchPage, SessionQuery,
-        WholeCall,
+        CallAnswer, CallFilter, CallJudgment, CallLine, CallPlace, CallQuery, CallReport, NameKind, NamePage,
+        SearchPage, SessionQuery, WholeCall,
     },
     digest,
     ids::CallId,
@@ -24,7 +24,7 @@ use callgate_core::domain::{
 use callgate_proto::{time::duration, v1};
 
 /// One of a closed set; none where it is left open.
-fn member<M, T>(field: &str, given: i32) -> DecodeResult<Option<T>>
+pub(super) fn member<M, T>(field: &str, given: i32) -> DecodeResult<Option<T>>
 where
     M: TryFrom<i32> + Default + PartialEq,
     T: FromWire<M>,
@@ -103,7 +103,13 @@ pub(super) fn call_id(given: &str) -> DecodeResult<CallId> {
 fn encode_searched<T, P>(page: &SearchPage<T, P>) -> Option<v1::SearchedRange> {
     let since_time = page.since_us.map(|us| timestamp(Timestamp::from_millis(us.div_euclid(1_000))));
     let (has_encrypted_arguments, remaining_call_trees) = (page.is_sealed, page.trees_left);
-    Some(v1::SearchedRange { since_time, has_encrypted_arguments, remaining_call_trees })
+    let name_prefix_only = page.is_name_prefix;
+    Some(v1::SearchedRange { since_time, has_encrypted_arguments, remaining_call_trees, name_prefix_only })
+}
+
+pub(super) fn names(found: NamePage) -> v1::ListNamesResponse {
+    let name = |(kind, name): (NameKind, String)| v1::NameEntry { kind: kind.to_wire().into(), name };
+    v1::ListNamesResponse { names: found.names.into_iter().map(name).collect(), prefix_only: found.is_prefix }
 }
 
 fn summary(line: SessionLine, is_halted: impl Fn(&str) -> bool) -> v1::SessionSummary {

@@ -65,6 +65,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("RaiseBudget", &[Operator]),
             ("GetSession", PEOPLE),
             ("ListSessions", PEOPLE),
+            ("ListNames", PEOPLE),
             ("ListCalls", PEOPLE),
             ("GetCall", PEOPLE),
             ("ExplainCall", PEOPLE),

@@ -8,11 +8,11 @@ use tonic::{Request, Response, Status};
 use super::{
     MethodResult, calls,
     decode::{
-        self, DecodeResult, command, decode_in_range, maybe_session, note, optional, page_size, required_text, session,
-        wrong,
+        self, DecodeResult, command, decode_in_range, maybe_session, maybe_text, note, optional, page_size,
+        required_text, session, wrong,
     },
     encode, identity,
-    limits::{AMOUNT_MAX, PAGE_DEFAULT},
+    limits::{AMOUNT_MAX, PAGE_DEFAULT, SHORT_PAGE_DEFAULT},
     page, service,
     shutdown::Stop,
     status,
@@ -300,6 +300,16 @@ impl v1::session_service_server::SessionService for SessionService {
         let wanted = calls::decode_session_query(&request.into_inner())?;
         let looked = service::answer_in_time(self.insight.sessions(tenant, &wanted)).await?;
         Ok(Response::new(calls::sessions(looked, self.halted(tenant))))
+    }
+
+    async fn list_names(&self, request: Request<v1::ListNamesRequest>) -> MethodResult<v1::ListNamesResponse> {
+        let tenant = identity::tenant(&request)?;
+        let message = request.into_inner();
+        let kind = calls::member::<v1::NameKind, _>("kind", message.kind)?;
+        let text = maybe_text("text", &message.text)?.unwrap_or_default();
+        let max = page_size(message.max_names, SHORT_PAGE_DEFAULT)?;
+        let found = service::answer_in_time(self.insight.names(tenant, kind, &text, max)).await?;
+        Ok(Response::new(calls::names(found)))
     }
 
     async fn list_calls(&self, request: Request<v1::ListCallsRequest>) -> MethodResult<v1::ListCallsResponse> {

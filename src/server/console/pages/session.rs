@@ -14,7 +14,7 @@ use tokio::try_join;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    budget_use::{Budget, Chart},
+    budget_use::Budget,
     raise::{self, RaisableBudget},
     sessions::{self, ActiveHalt, describe_action},
     trace::{Trace, TraceLine},
@@ -33,8 +33,6 @@ use callgate_proto::v1::{
 
 /// Calls of a page.
 const SHOWN: u32 = 100;
-/// Calls whose use of budgets the chart shows.
-const CHARTED: u32 = 200;
 
 pub(super) fn router() -> Router<Console> {
     Router::new().route("/sessions/{id}", get(show).post(change))
@@ -107,7 +105,6 @@ struct Page {
     took: String,
     state: SessionState,
     budgets: Vec<Budget>,
-    chart: Chart,
     halts: Vec<ActiveHalt>,
     questions: Vec<Approval>,
     grants: Vec<Grant>,
@@ -176,17 +173,10 @@ async fn page(
         found.calls.iter().map(|call| call.agent_id.clone()).filter(|agent| !agent.is_empty()).collect();
     agents.sort_unstable();
     agents.dedup();
-    let of_chart = async {
-        if is_part {
-            return Ok(Vec::new());
-        }
-        let newest = ListCallsRequest { session_id: id.clone(), page_size: CHARTED, ..Default::default() };
-        let mut sessions = sessions.clone();
-        sessions.list_calls(newest).await.map(|found| found.into_inner().calls).map_err(PageError::from)
-    };
     let halts = halts(sessions.clone(), (&agents, &found.calls), (now.halt.as_ref(), &id));
-    let (of_chart, halts) = try_join!(of_chart, halts)?;
-    let whole = sessions.get_session(GetSessionRequest { session_id: id.clone() }).await?.into_inner();
+    let mut totals = sessions.clone();
+    let whole = async { Ok(totals.get_session(GetSessionRequest { session_id: id.clone() }).await?.into_inner()) };
+    let (halts, whole) = try_join!(halts, whole)?;
     let (tokens, refused_calls) = (whole.tokens, whole.refused_calls);
     let whole = whole.session.unwrap_or_default();
     let questions = questions(visitor, &id, &found.calls).await?;
@@ -198,7 +188,6 @@ async fn page(
     let page = Page {
         frame: Frame::new(visitor, sessions::PATH, format!("Session {id}")),
         budgets: state.budgets.iter().map(Budget::new).collect(),
-        chart: Chart::new(&state.budgets, &of_chart),
         halts,
         questions,
         grants: grants.into_inner().grants,

@@ -24,8 +24,8 @@ use crate::console::{
 };
 use callgate_core::{domain::reason::Reason, rules::RULES};
 use callgate_proto::v1::{
-    GetSessionRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
-    ListSessionsResponse, ResumeRequest, Role, SessionSummary, gate_service_client::GateServiceClient,
+    GetSessionRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListNamesRequest,
+    ListSessionsResponse, NameKind, ResumeRequest, Role, SessionSummary, gate_service_client::GateServiceClient,
     session_service_client::SessionServiceClient,
 };
 
@@ -59,6 +59,7 @@ struct Page {
     /// Start of the scanned time; none where all was scanned.
     since: Option<Timestamp>,
     is_sealed: bool,
+    is_name_prefix: bool,
     /// The page without a filter, which keeps itself up to date.
     is_live: bool,
     halts: Vec<ActiveHalt>,
@@ -162,7 +163,31 @@ async fn exact(visitor: &Visitor, search: &Search) -> Result<Option<SessionSumma
     }
 }
 
+/// Names for a field, as the options of its list.
+#[derive(Template)]
+#[template(source = "{% for name in names %}<option>{{ name|visible_text }}</option>{% endfor %}", ext = "html")]
+struct Suggestions {
+    names: Vec<String>,
+}
+
+impl Suggestions {
+    async fn of(visitor: &Visitor, kind: NameKind, text: &str) -> Result<Self, PageError> {
+        let asked = ListNamesRequest { kind: kind.into(), text: text.trim().to_owned(), max_names: 20 };
+        let found = SessionServiceClient::new(visitor.calls.clone()).list_names(asked).await?.into_inner();
+        Ok(Self { names: found.names.into_iter().map(|entry| entry.name).collect() })
+    }
+}
+
 async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response, PageError> {
+    let field = match search.part.as_str() {
+        "agents" => Some((NameKind::Agent, &search.agent)),
+        "users" => Some((NameKind::User, &search.user)),
+        "tools" => Some((NameKind::Tool, &search.tool)),
+        _ => None,
+    };
+    if let Some((kind, text)) = field {
+        return Ok(Html(Suggestions::of(&visitor, kind, text).await?.render()?).into_response());
+    }
     page(&visitor, search, None, Halting::default()).await
 }
 
@@ -206,6 +231,7 @@ async fn page(
         columns: columns.map(|(sort, name)| Column::new(&search, sort, name)),
         since: searched.since_time,
         is_sealed: searched.has_encrypted_arguments,
+        is_name_prefix: searched.name_prefix_only,
         is_live: search.is_empty() && search.sort.is_empty() && search.after.is_empty(),
         halts: halts.into_iter().map(ActiveHalt::new).collect(),
         is_operator: visitor.is_one_of(&[Role::Operator]),

@@ -17,7 +17,7 @@ use crate::{
 use callgate_core::{
     domain::{
         budget::RAISED_MAX,
-        calls::JUDGMENTS_COUNTED_MAX,
+        calls::{JUDGMENTS_COUNTED_MAX, NAMED_CALLS_MAX},
         control::PLAN_MAX,
         grant::GRANTS_MAX,
         json::{BYTES_MAX, DEPTH_MAX},
@@ -103,9 +103,11 @@ fn numbers_of_lists_and_commands() -> Numbers {
             plain([&PAGE_MAX, &PAGE_DEFAULT]),
         ),
         (
-            "ListPoliciesRequest.page_size ListSessionsRequest.page_size ListCallsRequest.page_size",
+            "ListPoliciesRequest.page_size ListSessionsRequest.page_size ListCallsRequest.page_size \
+             ListNamesRequest.max_names",
             plain([&PAGE_MAX, &SHORT_PAGE_DEFAULT]),
         ),
+        ("ListNamesResponse", plain([&NAMED_CALLS_MAX])),
         ("GetSessionResponse.refused_calls", plain([&JUDGMENTS_COUNTED_MAX])),
         ("ListApprovalsRequest.group CreateTokenRequest.name", vec![bytes(TEXT_BYTES_MAX)]),
         ("ListApprovalsResponse.total_size", plain([&crate::gate::OPEN_MAX])),

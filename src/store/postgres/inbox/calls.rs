@@ -6,6 +6,7 @@ use super::{
     super::{Store, decode::LoadedRow, point_queries, sealed::Opener},
     call_lines::{self, CallKey},
     filter::{SearchedTree, TREES_MAX, Trees, bind_filter, condition, is_sealed, searchable},
+    names::NameSearch,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -28,7 +29,8 @@ impl Store {
         wanted: &CallQuery,
     ) -> Result<Option<SearchPage<CallLine, CallPlace>>, StoreError> {
         let opener = self.opener(tenant);
-        self.readers.read_of(&[tenant], async |conn| calls(conn, &opener, wanted).await).await
+        let names = self.name_search(tenant, &wanted.filter).await?;
+        self.readers.read_of(&[tenant], async |conn| calls(conn, &opener, wanted, &names).await).await
     }
 }
 
@@ -36,6 +38,7 @@ async fn calls(
     conn: &mut PgConnection,
     opener: &Opener,
     wanted: &CallQuery,
+    names: &NameSearch,
 ) -> LoadedRow<Option<SearchPage<CallLine, CallPlace>>> {
     let tenant = opener.tenant();
     let (mut trees, mut is_more) = match &wanted.session {
@@ -48,6 +51,7 @@ async fn calls(
                 after: wanted.after.as_ref().map(|after| (after.last_us, after.root.clone())),
                 since_ms: wanted.filter.since.map(|at| at.as_millis()),
                 until_ms: wanted.filter.until.map(|at| at.as_millis()),
+                times: names.times.clone(),
                 ..Trees::default()
             };
             // Each has a call.
@@ -61,7 +65,7 @@ async fn calls(
     while looked < trees.len() && keys.len() <= wanted.max {
         let some = &trees[looked..trees.len().min(looked.max(FEW) * 2)];
         let left = wanted.max + 1 - keys.len();
-        keys.extend(keys_of(conn, tenant, some, wanted, left).await?);
+        keys.extend(keys_of(conn, tenant, some, (wanted, names), left).await?);
         looked += some.len();
     }
     let is_full = keys.len() > wanted.max;
@@ -76,6 +80,7 @@ async fn calls(
         since_us: next.as_ref().filter(|_| wanted.session.is_none()).map(|next| next.last_us),
         next,
         is_sealed: is_sealed(&wanted.filter, opener),
+        is_name_prefix: names.is_prefix,
         trees_left: 0,
     }))
 }
@@ -84,7 +89,7 @@ async fn keys_of(
     conn: &mut PgConnection,
     tenant: TenantId,
     trees: &[SearchedTree],
-    wanted: &CallQuery,
+    (wanted, names): (&CallQuery, &NameSearch),
     most: usize,
 ) -> LoadedRow<Vec<CallKey>> {
     let (behind, order) = if wanted.oldest_first { (">", "asc") } else { ("<", "desc") };
@@ -106,7 +111,7 @@ async fn keys_of(
     let shards: Vec<i16> = trees.iter().map(|tree| tree.shard).collect();
     let roots: Vec<&str> = trees.iter().map(|tree| tree.root.as_str()).collect();
     let heard: Vec<i64> = trees.iter().map(|tree| tree.key).collect();
-    let query = bind_filter(sql, tenant, &wanted.filter).bind(shards).bind(roots).bind(heard);
+    let query = bind_filter(sql, tenant, &wanted.filter, names).bind(shards).bind(roots).bind(heard);
     let after = wanted.after.as_ref();
     let query = query
         .bind(after.map(|after| after.root.as_str()))

@@ -12,6 +12,7 @@ use super::super::{
     row::code,
     sealed::Opener,
 };
+use super::names::NameSearch;
 use crate::sealing::MARK;
 use callgate_core::domain::{
     calls::{CallFilter, SessionOrder},
@@ -87,17 +88,20 @@ pub(super) struct Trees {
     pub(super) roots: Option<Vec<String>>,
     /// With a call without an outcome.
     pub(super) open: bool,
+    /// Active within a multirange of times.
+    pub(super) times: Option<String>,
 }
 
 impl Trees {
-    /// Condition on a tree `t`. It uses $1 to $7.
+    /// Condition on a tree `t`. It uses $1 to $8.
     fn condition(&self) -> String {
         let (total, bound, _) = total(self.order);
         format!(
             "t.tenant_id = $1 and ($2::bigint is null or {total} < {bound} or ({total} = {bound} and t.root_id >= $3))
              and ($4::bigint is null or t.last_at >= to_timestamp($4 / 1000.0))
              and ($5::bigint is null or t.started_at < to_timestamp($5 / 1000.0))
-             and ($6::text[] is null or t.root_id = any($6)) and (not $7 or t.open_calls > 0)"
+             and ($6::text[] is null or t.root_id = any($6)) and (not $7 or t.open_calls > 0)
+             and ($8::text is null or $8::tstzmultirange && tstzrange(t.started_at, t.last_at, '[]'))"
         )
     }
 
@@ -105,7 +109,7 @@ impl Trees {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(self.after.as_ref().map(|(at, _)| *at));
         let query =
             query.bind(self.after.as_ref().map(|(_, root)| root.as_str())).bind(self.since_ms).bind(self.until_ms);
-        query.bind(&self.roots).bind(self.open)
+        query.bind(&self.roots).bind(self.open).bind(self.times.as_deref())
     }
 
     /// The number of trees from here on.
@@ -126,7 +130,7 @@ impl Trees {
         let (total, _, key) = total(self.order);
         let sql = format!(
             "select t.shard, t.root_id, {key} as key, t.steps from call_tree t where {}
-             order by {total} desc, t.root_id limit $8",
+             order by {total} desc, t.root_id limit $9",
             self.condition()
         );
         let query = self.bind(sql, tenant).bind(i64::try_from(max + 1).unwrap_or(i64::MAX));
@@ -189,20 +193,13 @@ pub(super) fn status() -> String {
 
 pub(super) type FilterQuery<'q> = Query<'q, Postgres, PgArguments>;
 
-/// A pattern of LIKE for a text anywhere.
-fn anywhere(text: &str) -> String {
-    let mut pattern = String::from("%");
-    for char in text.chars() {
-        if matches!(char, '%' | '_' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(char.to_ascii_lowercase());
-    }
-    pattern + "%"
-}
-
 /// Binds $1 to $14.
-pub(super) fn bind_filter<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -> FilterQuery<'q> {
+pub(super) fn bind_filter<'q>(
+    sql: String,
+    tenant: TenantId,
+    filter: &'q CallFilter,
+    names: &'q NameSearch,
+) -> FilterQuery<'q> {
     let query = sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(tenant.0)
         .bind(filter.agent.as_deref())
@@ -214,7 +211,7 @@ pub(super) fn bind_filter<'q>(sql: String, tenant: TenantId, filter: &'q CallFil
         .bind(filter.failure.map(|kind| code(&FailureKind::ALL, &kind)))
         .bind(filter.text.as_deref().map(str::to_lowercase));
     let query = query.bind(filter.since.map(|at| at.as_millis())).bind(filter.until.map(|at| at.as_millis()));
-    query.bind(filter.user.as_deref()).bind(filter.refused).bind(filter.name.as_deref().map(anywhere))
+    query.bind(filter.user.as_deref()).bind(filter.refused).bind(names.pattern.as_deref())
 }
 
 /// True for a text search where arguments are encrypted.

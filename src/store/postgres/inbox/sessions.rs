@@ -15,6 +15,7 @@ use super::{
         sealed::Opener,
     },
     filter::{SearchedTree, TREES_MAX, Trees, bind_filter, condition, is_sealed, searchable},
+    names::NameSearch,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -39,7 +40,8 @@ impl Store {
         halted: &HaltedNames,
     ) -> Result<SearchPage<SessionLine, SessionPlace>, StoreError> {
         let opener = self.opener(tenant);
-        let read = async |conn: &mut PgConnection| sessions(conn, &opener, wanted, halted).await;
+        let names = self.name_search(tenant, &wanted.calls).await?;
+        let read = async |conn: &mut PgConnection| sessions(conn, &opener, wanted, halted, &names).await;
         self.readers.read_of(&[tenant], read).await
     }
 
@@ -67,7 +69,7 @@ async fn session(
     let halted = with_those_below(conn, tenant, halted).await?;
     let tree = [SearchedTree::alone(Shard::of(tenant, &root), &root)];
     let wanted = SessionQuery { id: Some(id.clone()), ..SessionQuery::default() };
-    let line = of_trees(conn, tenant, &tree, (&wanted, None, 1), &halted).await?.pop();
+    let line = of_trees(conn, tenant, &tree, (&wanted, None, 1), (&halted, &NameSearch::default())).await?.pop();
     let totals = sqlx::query(AssertSqlSafe(format!(
         "select t.tokens, count(*) > $4 as is_more,
            count(distinct (c.session_id, c.call_id)) filter (where c.decision >= {REUSE}) as refused
@@ -90,10 +92,11 @@ async fn sessions(
     opener: &Opener,
     wanted: &SessionQuery,
     halted: &HaltedNames,
+    names: &NameSearch,
 ) -> LoadedRow<SearchPage<SessionLine, SessionPlace>> {
     let tenant = opener.tenant();
     let halted = with_those_below(conn, tenant, halted).await?;
-    let mut chosen = trees_of(conn, tenant, wanted, &halted).await?;
+    let mut chosen = Trees { times: names.times.clone(), ..trees_of(conn, tenant, wanted, &halted).await? };
     let is_plain = wanted.calls.is_all() && wanted.standing.is_none();
     let until = Instant::now() + Duration::from_millis(wanted.time_ms);
     let (mut found, mut after): (Vec<SessionLine>, _) = (Vec::new(), wanted.after.clone());
@@ -104,7 +107,7 @@ async fn sessions(
         while let Some(rest) = trees.get(looked..).filter(|rest| !rest.is_empty()) {
             let some = &rest[..searchable(rest, looked.max(FEW))];
             let left = wanted.max + 1 - found.len();
-            found.extend(of_trees(conn, tenant, some, (wanted, after.as_ref(), left), &halted).await?);
+            found.extend(of_trees(conn, tenant, some, (wanted, after.as_ref(), left), (&halted, names)).await?);
             looked += some.len();
             if found.len() > wanted.max {
                 found.truncate(wanted.max);
@@ -128,6 +131,7 @@ async fn sessions(
         found,
         since_us: next.as_ref().filter(|_| wanted.order == SessionOrder::Latest).map(|next| next.key),
         is_sealed: is_sealed(&wanted.calls, opener),
+        is_name_prefix: names.is_prefix,
         trees_left: if next.is_some() && !is_plain { chosen.count(conn, tenant).await? } else { 0 },
         next,
     })
@@ -152,6 +156,7 @@ async fn trees_of(
         until_ms: wanted.calls.until.map(|at| at.as_millis()),
         roots,
         open: wanted.standing == Some(SessionStatus::Calling),
+        times: None,
     })
 }
 
@@ -207,7 +212,7 @@ async fn of_trees(
     tenant: TenantId,
     trees: &[SearchedTree],
     (wanted, after, most): (&SessionQuery, Option<&SessionPlace>, usize),
-    halted: &HaltedTrees,
+    (halted, names): (&HaltedTrees, &NameSearch),
 ) -> LoadedRow<Vec<SessionLine>> {
     let of_session = "c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
         and c.session_id = s.session_id";
@@ -246,7 +251,7 @@ async fn of_trees(
     let shards: Vec<i16> = trees.iter().map(|tree| tree.shard).collect();
     let roots: Vec<&str> = trees.iter().map(|tree| tree.root.as_str()).collect();
     let keys: Vec<i64> = trees.iter().map(|tree| tree.key).collect();
-    let query = bind_filter(sql, tenant, &wanted.calls).bind(shards).bind(roots).bind(keys);
+    let query = bind_filter(sql, tenant, &wanted.calls, names).bind(shards).bind(roots).bind(keys);
     let query = query.bind(halted.all).bind(&halted.sessions).bind(&halted.agents);
     let query = query
         .bind(after.map(|after| after.root.as_str()))
