@@ -1,5 +1,7 @@
 //! `/sessions/{id}`: a session with its child sessions as a trace, its budgets, and the actions on it.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::{
     Router,
@@ -8,9 +10,9 @@ use axum::{
     routing::get,
 };
 use http::StatusCode;
-use prost_types::Duration;
 use serde::Deserialize;
-use tokio::try_join;
+use tokio::{time::timeout, try_join};
+use tonic::{Code, Status};
 use url::form_urlencoded::byte_serialize;
 
 use super::{
@@ -27,12 +29,14 @@ use callgate_proto::v1::{
     Approval, ApprovalState, CallEntry, CallFilter, CreateGrantRequest, Decision, GetSessionRequest,
     GetSessionStateRequest, Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest, ListGrantsRequest,
     ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SessionSummary, SetPhaseRequest, WatchSessionRequest,
-    approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+    WatchSessionResponse, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
     grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
 };
 
 /// Calls of a page.
 const SHOWN: u32 = 100;
+/// Time of the session's state; the page is shown without it then.
+const STATE_TIME: Duration = Duration::from_secs(1);
 
 pub(super) fn router() -> Router<Console> {
     Router::new().route("/sessions/{id}", get(show).post(change))
@@ -104,6 +108,8 @@ struct Page {
     /// From the first event of the session to the last one of its call tree.
     took: String,
     state: SessionState,
+    /// The state could not be read in time: the trace is shown without it.
+    is_unavailable: bool,
     budgets: Vec<Budget>,
     halts: Vec<ActiveHalt>,
     questions: Vec<Approval>,
@@ -148,24 +154,16 @@ async fn page(
     form: Change,
 ) -> Result<Response, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
-    let watched = WatchSessionRequest { session_id: id.clone() };
-    let now = sessions.watch_session(watched).await?.into_inner().message().await?.unwrap_or_default();
     let is_part = place.part == "now";
-    let state = async {
-        if is_part {
-            return Ok(now.state.clone());
-        }
-        // The watched state may be half a second old, and the user may just have changed something.
-        let asked = GetSessionStateRequest { session_id: id.clone(), ..GetSessionStateRequest::default() };
-        let mut gate = GateServiceClient::new(visitor.calls.clone());
-        gate.get_session_state(asked).await.map(|found| found.into_inner().state)
-    };
     let (is_oldest_first, is_refused) = (place.is_oldest_first(), place.is_refused());
     let grants = ListGrantsRequest { session_id: id.clone(), ..ListGrantsRequest::default() };
     let mut granted = GrantServiceClient::new(visitor.calls.clone());
     // Two at a time: there are few connections for people.
-    let (state, found, grants) = try_join!(state, sessions.list_calls(place.calls(&id)), granted.list_grants(grants))?;
-    let (state, mut found) = (state.unwrap_or_default(), found.into_inner());
+    let now = state(visitor, &id, is_part);
+    let (now, found, grants) = try_join!(now, sessions.list_calls(place.calls(&id)), granted.list_grants(grants))?;
+    let (is_unavailable, mut found) = (now.is_none(), found.into_inner());
+    let WatchSessionResponse { state, halt } = now.unwrap_or_default();
+    let state = state.unwrap_or_default();
     if !is_oldest_first {
         found.calls.reverse();
     }
@@ -173,7 +171,7 @@ async fn page(
         found.calls.iter().map(|call| call.agent_id.clone()).filter(|agent| !agent.is_empty()).collect();
     agents.sort_unstable();
     agents.dedup();
-    let halts = halts(sessions.clone(), (&agents, &found.calls), (now.halt.as_ref(), &id));
+    let halts = halts(sessions.clone(), (&agents, &found.calls), (halt.as_ref(), &id));
     let mut totals = sessions.clone();
     let whole = async { Ok(totals.get_session(GetSessionRequest { session_id: id.clone() }).await?.into_inner()) };
     let (halts, whole) = try_join!(halts, whole)?;
@@ -213,11 +211,34 @@ async fn page(
         fault: fault.as_ref().map(|fault| fault.message().to_owned()),
         form,
         state,
+        is_unavailable,
         id,
         path,
     };
     let html = if is_part { page.as_now().render()? } else { page.render()? };
     Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
+}
+
+/// The state of a session with its halt; none where it cannot be read now, as that of a call tree that takes long to
+/// load.
+async fn state(visitor: &Visitor, id: &str, is_part: bool) -> Result<Option<WatchSessionResponse>, Status> {
+    let read = async {
+        let watched = WatchSessionRequest { session_id: id.to_owned() };
+        let watched = SessionServiceClient::new(visitor.calls.clone()).watch_session(watched).await?;
+        let mut now = watched.into_inner().message().await?.unwrap_or_default();
+        if !is_part {
+            // The watched state may be half a second old, and the user may just have changed something.
+            let asked = GetSessionStateRequest { session_id: id.to_owned(), ..GetSessionStateRequest::default() };
+            let mut gate = GateServiceClient::new(visitor.calls.clone());
+            now.state = gate.get_session_state(asked).await?.into_inner().state;
+        }
+        Ok::<_, Status>(now)
+    };
+    match timeout(STATE_TIME, read).await {
+        Ok(Ok(now)) => Ok(Some(now)),
+        Ok(Err(status)) if !matches!(status.code(), Code::ResourceExhausted | Code::DeadlineExceeded) => Err(status),
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
 }
 
 /// Open requests of the session, and of sessions whose calls are shown.
@@ -283,7 +304,7 @@ impl Change {
                     session_id,
                     tool_pattern: self.tools.trim().to_owned(),
                     ceiling: number("calls", &self.calls)?.into(),
-                    ttl: Some(Duration { seconds, nanos: 0 }),
+                    ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
                     reason,
                 };
                 grants.create_grant(asked).await?;
