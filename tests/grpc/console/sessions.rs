@@ -52,7 +52,7 @@ async fn work(plane: &Plane) -> (Client, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_found_followed_and_its_call_explained() {
+async fn a_session_is_found_by_its_id_its_names_and_its_calls() {
     let plane = plane().await;
     let _ = work(&plane).await;
     let mut ada = Browser::of(&plane, "ada", &[Role::Analyst]).await;
@@ -90,7 +90,13 @@ async fn a_session_is_found_followed_and_its_call_explained() {
     let wrong = ada.get("/sessions?decision=MAYBE").await;
     assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
     assert!(wrong.html.contains("decision: MAYBE is none of the choices"), "{}", wrong.html);
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_followed_and_its_call_explained() {
+    let plane = plane().await;
+    let _ = work(&plane).await;
+    let mut ada = Browser::of(&plane, "ada", &[Role::Analyst]).await;
     let page = ada.get("/sessions/desk").await.ok();
     let place =
         |call: &str| page.find(&format!("href=\"/calls/desk/{call}\"")).unwrap_or_else(|| panic!("{call}: {page}"));
