@@ -206,8 +206,10 @@ async fn assert_exact(postgres: &Postgres, when: &str) {
     assert_eq!(counted, expected, "names: {when}");
 }
 
-const NAMED: &str = "select distinct date_trunc('hour', at, 'utc') as hour, kind, name, lower(name collate \"C\") as word
-  from call cross join lateral (values (0::smallint, agent_id), (1::smallint, user_id), (2::smallint, tool)) v(kind, name)
+const NAMED: &str =
+    "select distinct date_trunc('hour', at, 'utc') as hour, kind, name, lower(name collate \"C\") as word
+  from call
+  cross join lateral (values (0::smallint, agent_id), (1::smallint, user_id), (2::smallint, tool)) v(kind, name)
   where at < date_trunc('hour', now() - interval '15 min', 'utc') and name is not null";
 
 const COUNTED: &str =

@@ -1,5 +1,5 @@
-//! Hourly rollup of calls, and of their names: one replica counts each hour once it is over, and again the earlier hours in which something
-//! changed. A count replaces all rows of its hour, so it may be interrupted and repeated.
+//! Hourly rollup of calls, and of their names: one replica counts each hour once it is over, and again the earlier
+//! hours in which something changed. A count replaces all rows of its hour, so it may be interrupted and repeated.
 
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;

@@ -131,7 +131,8 @@ pub(in super::super) async fn index(conn: &mut PgConnection) -> LoadedRow<()> {
     if is_prefix(conn).await? {
         let place = place.replace('"', "\"\"");
         let sql = format!(
-            "create index if not exists call_name_trigram on {SCHEMA}.call_name using gin (word \"{place}\".gin_trgm_ops)"
+            "create index if not exists call_name_trigram on {SCHEMA}.call_name
+             using gin (word \"{place}\".gin_trgm_ops)"
         );
         let mut tx = conn.begin().await?;
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await?;

@@ -224,7 +224,8 @@ async fn of_trees(
     let sql = format!(
         "select s.session_id, s.root_id, s.parent_id, s.depth, k.key,
            (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
-           (extract(epoch from t.last_at) * 1000)::bigint as last_ms, t.steps, t.calls, t.open_calls, t.cost_micros, l.agent_id, l.tool, l.decision, l.reason, z.standing
+           (extract(epoch from t.last_at) * 1000)::bigint as last_ms, t.steps, t.calls, t.open_calls,
+           t.cost_micros, l.agent_id, l.tool, l.decision, l.reason, z.standing
          from unnest($15::int2[], $16::text[], $17::int8[]) with ordinality as k(shard, root_id, key, no)
          join call_tree t on t.shard = k.shard and t.tenant_id = $1 and t.root_id = k.root_id
          join session s on s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id
