@@ -160,7 +160,15 @@ async fn page(
     let mut granted = GrantServiceClient::new(visitor.calls.clone());
     // Two at a time: there are few connections for people.
     let now = state(visitor, &id, is_part);
-    let (now, found, grants) = try_join!(now, sessions.list_calls(place.calls(&id)), granted.list_grants(grants))?;
+    // Grants are of the state, and take as long.
+    let grants = async {
+        match timeout(STATE_TIME, granted.list_grants(grants)).await {
+            Ok(Err(status)) if status.code() != Code::ResourceExhausted => Err(status),
+            Ok(Err(_)) | Err(_) => Ok(Vec::new()),
+            Ok(Ok(granted)) => Ok(granted.into_inner().grants),
+        }
+    };
+    let (now, found, grants) = try_join!(now, sessions.list_calls(place.calls(&id)), grants)?;
     let (is_unavailable, mut found) = (now.is_none(), found.into_inner());
     let WatchSessionResponse { state, halt } = now.unwrap_or_default();
     let state = state.unwrap_or_default();
@@ -188,7 +196,7 @@ async fn page(
         budgets: state.budgets.iter().map(Budget::new).collect(),
         halts,
         questions,
-        grants: grants.into_inner().grants,
+        grants,
         raisable: raise::choices(&state.budgets),
         trace: Trace::new(&id, found.calls, visitor.now.as_millis()),
         took: super::sessions::lasted(&whole),
