@@ -125,6 +125,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("callgate sessions list --all --json > sessions.jsonl", ""),
         ],
     ),
+    ("sessions names", &[("callgate sessions names refund", "agents, users and tools")]),
     ("sessions halts", &[("callgate sessions halts", "")]),
     ("sessions show", &[("callgate sessions show s-42", "")]),
     (

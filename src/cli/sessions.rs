@@ -1,6 +1,6 @@
 //! `callgate sessions`: sessions and the kill switch.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use tonic::{Code, Response};
 
@@ -10,12 +10,12 @@ use callgate_client::{
     remote::{ActorArgs, AuthenticatedChannel, Remote, at, into_response},
 };
 use callgate_proto::v1::{
-    CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
-    ListSessionsRequest, MarkCompactedRequest, OutcomeStatus, ResumeRequest, SessionSummary, SetPhaseRequest,
-    SettleOutcomeRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
-    session_service_client::SessionServiceClient,
+    GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListNamesRequest,
+    MarkCompactedRequest, OutcomeStatus, ResumeRequest, SetPhaseRequest, SettleOutcomeRequest, WatchSessionRequest,
+    gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
 };
 
+mod list;
 mod raise;
 
 /// Page size when all are requested: the server's maximum.
@@ -55,51 +55,6 @@ enum OutcomeFilter {
 /// Scopes that have a name.
 const NAMED: [(&str, &str); 3] = [("scope", "session"), ("scope", "agent"), ("scope", "tool")];
 
-/// Calls that a session has to have.
-#[derive(Debug, Args)]
-struct ListFilter {
-    /// Only sessions with a call of this agent
-    #[arg(long)]
-    agent: Option<String>,
-    /// Only sessions with a call of this tool, by its full name
-    #[arg(long)]
-    tool: Option<String>,
-    /// Only sessions with a call of this decision
-    #[arg(long, ignore_case = true, value_parser = ["ALLOW", "ASK", "WAIT", "REUSE", "DENY", "STOP"])]
-    decision: Option<String>,
-    /// Only sessions with a call decided by this rule
-    #[arg(long)]
-    rule: Option<String>,
-    /// Only sessions with a call of this reason
-    #[arg(long)]
-    reason: Option<String>,
-    /// Only sessions with a call that contains this text in its arguments or ids
-    #[arg(long)]
-    text: Option<String>,
-}
-
-impl ListFilter {
-    /// The filter in the contract's form; none for all sessions.
-    fn calls(&self) -> anyhow::Result<Option<CallFilter>> {
-        let decision = match &self.decision {
-            Some(decision) => Decision::from_str_name(&format!("DECISION_{}", decision.to_uppercase()))
-                .context("this version does not know the decision")?,
-            None => Decision::Unspecified,
-        };
-        let given = |field: &Option<String>| field.clone().unwrap_or_default();
-        let filter = CallFilter {
-            agent_id: given(&self.agent),
-            tool: given(&self.tool),
-            decision: decision.into(),
-            rule: given(&self.rule),
-            reason: given(&self.reason),
-            text: given(&self.text),
-            ..CallFilter::default()
-        };
-        Ok((filter != CallFilter::default()).then_some(filter))
-    }
-}
-
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the sessions with the newest calls, and all halts
@@ -107,13 +62,24 @@ enum Action {
         /// List all stored sessions
         #[arg(long)]
         all: bool,
+        /// The order, descending
+        #[arg(long, value_enum, default_value_t = list::Order::Latest)]
+        sort: list::Order,
         #[command(flatten)]
-        like: ListFilter,
+        like: list::ListFilter,
         #[command(flatten)]
         server: ReadArgs,
     },
     /// List all halts
     Halts {
+        #[command(flatten)]
+        server: ReadArgs,
+    },
+    /// List names of agents, users and tools with a text in them, for the filters of `list`
+    Names {
+        /// The text; all names without one
+        #[arg(default_value = "", hide_default_value = true)]
+        text: String,
         #[command(flatten)]
         server: ReadArgs,
     },
@@ -213,8 +179,8 @@ fn encode_scope(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, Stri
 /// Runs it.
 pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, like, server: ReadArgs { form, remote } } => {
-            list(all, &like, form, client(&remote).await?).await
+        Action::List { all, sort, like, server: ReadArgs { form, remote } } => {
+            list::run(all, sort, &like, form, client(&remote).await?).await
         }
         Action::Halts { server: ReadArgs { form, remote } } => {
             let halts = halts(&mut client(&remote).await?).await?;
@@ -222,6 +188,14 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
                 outln!("No halts.");
             }
             form.print_items(&halts, |halt| outln!("{}", of_halt(halt)))
+        }
+        Action::Names { text, server: ReadArgs { form, remote } } => {
+            let request = ListNamesRequest { text, max_names: PAGE, ..ListNamesRequest::default() };
+            let found = into_response(client(&remote).await?.list_names(request).await)?;
+            form.print_items(&found.names, |entry| {
+                let kind = entry.kind().as_str_name().trim_start_matches("NAME_KIND_").to_lowercase();
+                outln!("{kind:5} {}", entry.name);
+            })
         }
         Action::Show { session, server: ReadArgs { form, remote } } => {
             // The first message of a watch: a state alone does not tell of a halt.
@@ -288,44 +262,6 @@ fn settlement(
     SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }
 }
 
-async fn list(
-    all: bool,
-    like: &ListFilter,
-    form: OutputFormat,
-    mut client: SessionServiceClient<AuthenticatedChannel>,
-) -> anyhow::Result<()> {
-    if !form.json {
-        halts(&mut client).await?.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
-    }
-    let page_size = if all { PAGE } else { 0 };
-    let mut request = ListSessionsRequest { page_size, calls: like.calls()?, ..ListSessionsRequest::default() };
-    loop {
-        let page = into_response(client.list_sessions(request.clone()).await)?;
-        let sessions = page.sessions;
-        if sessions.is_empty() && request.page_token.is_empty() && !form.json {
-            match (&request.calls, page.next_page_token.is_empty()) {
-                (None, _) => outln!("No sessions have calls yet."),
-                (Some(_), true) => outln!("No sessions have a matching call."),
-                (Some(_), false) => outln!("No sessions have a matching call among those with the newest calls."),
-            }
-        }
-        let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
-        form.print_items(&sessions, |session| print_session(session, widest))?;
-        match page.next_page_token {
-            end if end.is_empty() => return Ok(()),
-            _ if !all => {
-                let since = page.searched_range.and_then(|searched| searched.since_time);
-                match &request.calls {
-                    None => errln!("note: only the newest {} sessions are shown; --all shows all", sessions.len()),
-                    Some(_) => errln!("note: searched back to {}; --all searches everything", at(since.as_ref())),
-                }
-                return Ok(());
-            }
-            next => request.page_token = next,
-        }
-    }
-}
-
 async fn halts(client: &mut SessionServiceClient<AuthenticatedChannel>) -> anyhow::Result<Vec<HaltState>> {
     let (mut all, mut request) = (Vec::new(), ListHaltsRequest { page_size: PAGE, ..ListHaltsRequest::default() });
     loop {
@@ -336,19 +272,6 @@ async fn halts(client: &mut SessionServiceClient<AuthenticatedChannel>) -> anyho
         }
         request.page_token = page.next_page_token;
     }
-}
-
-fn print_session(session: &SessionSummary, widest: usize) {
-    outln!(
-        "{}  {:<widest$}  {:>6} calls  {:>3} open  ${}.{:02}{}",
-        at(session.update_time.as_ref()),
-        session.session_id,
-        session.calls,
-        session.open_calls,
-        session.cost_micros / 1_000_000,
-        session.cost_micros % 1_000_000 / 10_000,
-        if session.halted { "  halted" } else { "" }
-    );
 }
 
 async fn halt(request: HaltRequest, form: OutputFormat, by: &ActorArgs, remote: &Remote) -> anyhow::Result<()> {

@@ -16,14 +16,14 @@ before(async () => {
 after(() => plane?.stop());
 
 let calls = 0;
-async function evaluate(session, tool, args = {}) {
+async function evaluate(session, tool, args = {}, parent = "") {
   const callId = `c${++calls}`;
-  const caller = { sessionId: session, agentId: `${session}-agent` };
+  const caller = { sessionId: session, agentId: `${session}-agent`, parentSessionId: parent };
   const call = { callId, tool, argumentsJson: JSON.stringify({ n: calls, ...args }) };
   return { callId, caller, ...(await plane.call("GateService/Evaluate", { caller, call })).verdict };
 }
-async function done(session, tool, args) {
-  const { callId, caller, decision } = await evaluate(session, tool, args);
+async function done(session, tool, args, parent) {
+  const { callId, caller, decision } = await evaluate(session, tool, args, parent);
   assert.equal(decision, "DECISION_ALLOW");
   await plane.call("GateService/Record", { caller, callId, status: "OUTCOME_STATUS_SUCCESS", result: `"r${calls}"` });
 }
@@ -57,9 +57,64 @@ test("its timeline grows by itself, and a refused call says by which rule", asyn
   assert.equal(await page.locator("li.step").count(), 1);
   await done("trip", "get_price");
   await page.waitForFunction(() => document.querySelectorAll("li.step").length === 2, null, { timeout: 2000 });
-  await page.click("li.step a >> nth=0");
+  await page.click("li.step summary >> nth=1");
+  await page.click("li.step a >> visible=true");
   await page.waitForURL(/\/calls\/trip\//);
   assert.match(await page.textContent("main"), /get_price/);
+  await fine();
+});
+
+test("sub-agents are nested and fold, their bars are in time, and refused calls stand alone", async () => {
+  await done("lead", "get_plan");
+  await done("scout", "get_map", {}, "lead");
+  await done("lead", "get_order");
+  assert.equal((await evaluate("scout", "get_more", {}, "lead")).decision, "DECISION_STOP");
+  await page.goto(`${plane.url}/sessions/lead`);
+  await page.waitForSelector("#live[data-alive=true]");
+  assert.deepEqual(await page.locator("dl.facts dt").allTextContents(), ["Started", "Duration", "Calls", "Cost", "Tokens", "Refused calls"]);
+  assert.deepEqual(await page.locator("dl.facts dd").nth(2).textContent(), "3");
+  const nested = page.locator("li.agent li.step");
+  assert.equal(await nested.count(), 2);
+  assert.equal(await page.locator("li.step").count(), 4);
+  const bars = await page.locator("li.step rect").evaluateAll((all) => all.map((bar) => Number(bar.getAttribute("x"))));
+  assert.equal(bars[0], 0, "the first call begins the axis");
+  assert.match(await page.locator("li.step .times").first().textContent(), /\+0 ms\s+\d+ ms|s/);
+  await fine();
+  await page.click("li.agent > details > summary .muted");
+  assert.equal(await nested.first().isVisible(), false);
+  // It stays folded when the page updates itself.
+  await plane.call("GateService/Record", { caller: { sessionId: "lead" }, callId: "nothing", status: "OUTCOME_STATUS_SUCCESS" }).catch(() => {});
+  await evaluate("lead", "get_last");
+  await page.waitForFunction(() => document.querySelectorAll("li.step").length === 5, null, { timeout: 3000 });
+  assert.equal(await nested.first().isVisible(), false);
+  await page.click("text=Refused calls only");
+  await page.waitForURL(/only=refused/);
+  assert.equal(await page.locator("li.step").count(), 2);
+  assert.equal(await page.locator("li.step summary .tag.bad").count(), 2);
+  await page.click("li.step summary >> nth=0");
+  await fine();
+});
+
+test("an id is found by its key, a name by a part of it, and a search is its address", async () => {
+  await page.goto(`${plane.url}/sessions`);
+  await page.fill("#q", "lead");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/q=lead/);
+  assert.match(await page.textContent("#found"), /A session has this id/);
+  assert.equal(await page.locator("#found tbody tr").count(), 1);
+  await page.goto(`${plane.url}/sessions?name=SCOUT&from=2020-01-01T00%3A00`);
+  assert.equal(await page.inputValue("#from"), "2020-01-01T00:00");
+  assert.equal(await page.locator('#found a[href="/sessions/scout"]').count(), 1);
+  await page.focus("#tool");
+  await page.waitForSelector("#tools option", { state: "attached" });
+  assert.ok((await page.locator("#tools option").allTextContents()).includes("get_map"));
+  await page.keyboard.type("get_ma");
+  await page.waitForFunction(() => document.querySelectorAll("#tools option").length === 1, null, { timeout: 3000 });
+  await page.fill("#tool", "");
+  await page.click("th a >> text=Cost");
+  await page.waitForURL(/name=SCOUT.*from=2020.*sort=cost/);
+  assert.equal(await page.locator('th[aria-sort="descending"]').textContent(), "Cost ↓");
+  assert.equal(await page.locator('#found a[href="/sessions/scout"]').count(), 1);
   await fine();
 });
 

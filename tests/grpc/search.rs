@@ -41,16 +41,14 @@ async fn fleet(client: &mut Client) {
     record(client, failed).await;
     let retry = evaluate(client, evaluate_request("two", "clerk", "c2", "get_order", r#"{"id":"Bern"}"#)).await;
     assert_eq!(retry.decision(), Decision::Wait, "{retry:?}");
-    evaluate(client, evaluate_request("three", "clerk", "c1", "get_order", r#"{"id":"Basel"}"#)).await;
+    let mut third = evaluate_request("three", "clerk", "c1", "get_order", r#"{"id":"Basel"}"#);
+    third.caller.as_mut().expect("a caller").user_id = "uma".into();
+    evaluate(client, third).await;
 }
 
 async fn list_sessions(sessions: &mut Sessions, request: v1::ListSessionsRequest) -> Vec<String> {
     let found = sessions.list_sessions(request).await.expect("sessions").into_inner();
-    assert_eq!(
-        found.searched_range,
-        Some(v1::SearchedRange { since_time: None, has_encrypted_arguments: false }),
-        "all was looked through"
-    );
+    assert_eq!(found.searched_range, Some(v1::SearchedRange::default()), "all was looked through");
     found.sessions.into_iter().map(|session| session.session_id).collect()
 }
 
@@ -73,6 +71,9 @@ async fn sessions_are_found_by_what_happened_in_them() {
         (CallFilter { text: "ZÜRICH".into(), ..Default::default() }, &["one"]),
         (CallFilter { text: "bel".into(), ..Default::default() }, &["below"]),
         (CallFilter { text: "%".into(), ..Default::default() }, &[]),
+        (CallFilter { user_id: "uma".into(), ..Default::default() }, &["three"]),
+        (CallFilter { user_id: "um".into(), ..Default::default() }, &[]),
+        (CallFilter { refused: true, ..Default::default() }, &["one"]),
         // All of it has to be so of one call.
         (CallFilter { agent_id: "clerk".into(), tool: "create_order".into(), ..Default::default() }, &[]),
         (CallFilter { end_time: Some(prost_types::Timestamp { seconds: 9, nanos: 0 }), ..Default::default() }, &[]),
@@ -100,6 +101,117 @@ async fn sessions_are_found_by_what_happened_in_them() {
     let refused = sessions.list_sessions(wrong).await.expect_err("no such decision");
     assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".into()));
     assert!(refused.message().contains("calls.decision"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_found_by_their_beginning_and_with_trigrams_anywhere() {
+    let plane = people::plane().await;
+    fleet(&mut plane.client().await).await;
+    let mut sessions = Sessions::new(plane.channel().await);
+    let all =
+        [("CLERK", &["three", "two"][..]), ("um", &["three"]), ("create_", &["one"]), ("create.", &[]), ("%", &[])];
+    let within = [("lerk", &["three", "two"][..]), ("MA", &["three"]), ("ate_ord", &["one"]), ("at__ord", &[])];
+    for has_trigrams in [false, true] {
+        if has_trigrams {
+            plane.postgres.tamper("create extension pg_trgm schema public").await;
+            // Counted, so that hours without a name are left out. Only these two have calls of the last hour.
+            plane
+                .postgres
+                .tamper("update call set at = at - interval '3 hours' where session_id in ('one', 'below')")
+                .await;
+            plane
+                .postgres
+                .tamper(
+                    "update call_tree set last_at = last_at - interval '3 hours',
+                started_at = started_at - interval '3 hours' where root_id = 'one'",
+                )
+                .await;
+            assert!(plane.gate.store.roll_up().await.expect("counted"));
+            let indexed = "select count(*) from pg_indexes where indexname = 'call_name_trigram'";
+            assert_eq!(plane.postgres.number(indexed).await, 1);
+            assert!(plane.postgres.number("select count(*) from call_name where name = 'create_order'").await == 1);
+        }
+        for (no, (name, wanted)) in all.into_iter().chain(within).enumerate() {
+            let calls = Some(CallFilter { name: name.into(), ..Default::default() });
+            let asked = v1::ListSessionsRequest { calls, ..Default::default() };
+            let found = sessions.list_sessions(asked).await.expect("sessions").into_inner();
+            let told: Vec<_> = found.sessions.iter().map(|session| session.session_id.as_str()).collect();
+            let wanted = if has_trigrams || no < all.len() { wanted } else { &[] };
+            assert_eq!(told, wanted, "{name}, {has_trigrams}");
+            let searched = found.searched_range.unwrap_or_default();
+            assert_eq!(searched, v1::SearchedRange { name_prefix_only: !has_trigrams, ..Default::default() }, "{name}");
+        }
+        let mut list = async |text: &str, kind: v1::NameKind| {
+            let asked = v1::ListNamesRequest { text: text.into(), kind: kind.into(), max_names: 0 };
+            let found = sessions.list_names(asked).await.expect("names").into_inner();
+            assert_eq!(found.prefix_only, !has_trigrams);
+            let mut names: Vec<_> = found.names.into_iter().map(|entry| entry.name).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(list("", v1::NameKind::Agent).await, ["clerk", "robot"]);
+        assert_eq!(list("", v1::NameKind::User).await, ["uma"]);
+        assert_eq!(list("UM", v1::NameKind::Unspecified).await, ["uma"]);
+        let within = if has_trigrams { &["create_order", "delete_order", "get_order"][..] } else { &[] };
+        assert_eq!(list("_order", v1::NameKind::Tool).await, within);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_are_sorted_by_a_total_page_by_page() {
+    let plane = people::plane().await;
+    fleet(&mut plane.client().await).await;
+    plane
+        .postgres
+        .tamper("update call_tree set cost_micros = length(root_id), started_at = last_at - calls * interval '1 s'")
+        .await;
+    let mut sessions = Sessions::new(plane.channel().await);
+    for (order, wanted) in [
+        (v1::SessionOrder::Latest, ["three", "two", "one", "below"]),
+        (v1::SessionOrder::Cost, ["three", "one", "below", "two"]),
+        (v1::SessionOrder::Calls, ["one", "below", "three", "two"]),
+        (v1::SessionOrder::Duration, ["one", "below", "three", "two"]),
+    ] {
+        for status in [SessionStatus::Unspecified, SessionStatus::Idle] {
+            let (mut names, mut page_token) = (Vec::new(), String::new());
+            loop {
+                let (order, status, page_size) = (order.into(), status.into(), 1);
+                let asked = v1::ListSessionsRequest { order, status, page_size, page_token, calls: None };
+                let page = sessions.list_sessions(asked).await.expect("sessions").into_inner();
+                names.extend(page.sessions.into_iter().map(|session| session.session_id));
+                page_token = page.next_page_token;
+                if page_token.is_empty() {
+                    break;
+                }
+            }
+            match status {
+                SessionStatus::Idle => assert_eq!(names, ["two"], "{order:?}"),
+                _ => assert_eq!(names, wanted, "{order:?}"),
+            }
+        }
+    }
+    let unknown = v1::ListSessionsRequest { order: 77, ..Default::default() };
+    let refused = sessions.list_sessions(unknown).await.expect_err("no such order");
+    assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_given_with_the_totals_of_its_call_tree() {
+    let plane = people::plane().await;
+    fleet(&mut plane.client().await).await;
+    let mut sessions = Sessions::new(plane.channel().await);
+    let mut get = async |id: &str| sessions.get_session(v1::GetSessionRequest { session_id: id.into() }).await;
+    let one = get("one").await.expect("a session").into_inner();
+    assert_eq!(one.refused_calls, Some(1));
+    let session = one.session.expect("a session");
+    assert_eq!((session.session_id.as_str(), session.calls, session.depth), ("one", 2, 0));
+    assert_eq!(session.agent_id, "robot");
+    let below = get("below").await.expect("a session").into_inner();
+    assert_eq!(below.refused_calls, Some(1), "of the call tree");
+    let below = below.session.expect("a session");
+    assert_eq!((below.session_id.as_str(), below.depth, below.status()), ("below", 1, SessionStatus::Held));
+    let unknown = get("on").await.expect_err("no such session");
+    assert_eq!(pair(&unknown), (Code::NotFound, "SESSION_UNKNOWN".into()));
 }
 
 async fn pages(sessions: &mut Sessions, mut request: v1::ListCallsRequest) -> Vec<String> {

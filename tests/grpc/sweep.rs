@@ -248,7 +248,9 @@ async fn sessions(sweep: &mut Sweep) {
         };
         "SessionService/MarkCompacted" mark_compacted whole
             v1::MarkCompactedRequest { session_id: snake_case("s"), summary_tokens: 0 };
+        "SessionService/GetSession" get_session whole v1::GetSessionRequest { session_id: snake_case("s") };
         "SessionService/ListSessions" list_sessions whole v1::ListSessionsRequest::default();
+        "SessionService/ListNames" list_names whole v1::ListNamesRequest::default();
         "SessionService/ListCalls" list_calls whole v1::ListCallsRequest::default();
         "SessionService/GetCall" get_call whole
             v1::GetCallRequest { session_id: snake_case("s"), call_id: snake_case("c2"), include_rows: true };

@@ -199,7 +199,18 @@ async fn assert_exact(postgres: &Postgres, when: &str) {
     counted.sort();
     expected.sort();
     assert_eq!(counted, expected, "{when}");
+    let mut counted = postgres.rows("select hour, kind, name, word from call_name").await;
+    let mut expected = postgres.rows(NAMED).await;
+    counted.sort();
+    expected.sort();
+    assert_eq!(counted, expected, "names: {when}");
 }
+
+const NAMED: &str =
+    "select distinct date_trunc('hour', at, 'utc') as hour, kind, name, lower(name collate \"C\") as word
+  from call
+  cross join lateral (values (0::smallint, agent_id), (1::smallint, user_id), (2::smallint, tool)) v(kind, name)
+  where at < date_trunc('hour', now() - interval '15 min', 'utc') and name is not null";
 
 const COUNTED: &str =
     "select tenant_id, date_trunc('hour', judged_at, 'utc') as hour, tool, agent_id, model, decision, rule, reason,
@@ -241,6 +252,8 @@ async fn calls_rollup_is_exact_after_late_outcomes_forgetting_and_settling() {
             Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&by, ""), &told)).await.expect("forgotten");
             let named = "select count(*) from call_hourly where agent_id = 'agent-s2'";
             assert!(!matches!(whom, ErasureSubject::Agent(_)) || postgres.number(named).await == 0, "{seed}");
+            let name = "select count(*) from call_name where name = 'agent-s2'";
+            assert_eq!(postgres.number(name).await == 0, matches!(whom, ErasureSubject::Agent(_)), "{seed}");
             assert!(gate.store.roll_up().await.expect("counted"), "{seed}: forgotten calls are due");
             assert_exact(&postgres, &format!("{seed}: without {whom:?}")).await;
         }

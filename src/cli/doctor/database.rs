@@ -30,6 +30,7 @@ pub(super) fn check_database(found: &Inspection, options: &PgConnectOptions, is_
         isolation(found),
         statements(found),
         freezing(found),
+        names(found),
     ];
     let of_others = [archive(found), slots(found), check_encryption(found, options)];
     all.into_iter().chain(of_others.into_iter().filter(|_| !is_private)).collect()
@@ -214,6 +215,18 @@ fn freezing(found: &Inspection) -> DoctorCheck {
         XID_AGE_WARNED.. => DoctorCheck::warning(AREA, "freezing", text, cure),
         _ => DoctorCheck::ok(AREA, "freezing", text),
     }
+}
+
+/// Search for sessions by names of agents, users and tools.
+fn names(found: &Inspection) -> DoctorCheck {
+    let text = match found.rights.has_trigrams {
+        true => "sessions are found by any part of a name: the extension pg_trgm is installed",
+        false => {
+            "sessions are found by the beginning of a name; by any part of it after: create extension pg_trgm (a \
+             server uses it within an hour)"
+        }
+    };
+    DoctorCheck::ok(AREA, "name search", text)
 }
 
 fn archive(found: &Inspection) -> DoctorCheck {

@@ -45,6 +45,7 @@ fn good() -> Inspection {
             has_reader: true,
             acts_as_reader: true,
             has_analyst: true,
+            has_trigrams: false,
         },
         state: DatabaseStatus {
             is_standby: false,

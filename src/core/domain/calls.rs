@@ -2,6 +2,7 @@
 
 use super::{
     budget::Usage,
+    closed_set::closed_set,
     failure::FailureKind,
     finding::{Decision, Finding},
     ids::SessionId,
@@ -30,6 +31,11 @@ pub struct CallFilter {
     pub since: Option<Timestamp>,
     /// Judged first before.
     pub until: Option<Timestamp>,
+    pub user: Option<String>,
+    /// One of its judgments is REUSE, DENY or STOP.
+    pub refused: bool,
+    /// In the name of its agent, user or tool, in any case of ASCII letters.
+    pub name: Option<String>,
 }
 
 impl CallFilter {
@@ -69,13 +75,56 @@ pub struct HaltedNames {
     pub agents: Vec<String>,
 }
 
+/// Number of the newest calls that are read for their names, beside the stored names.
+pub const NAMED_CALLS_MAX: u32 = 2_000;
+
+/// Maximum number of judgments of a call tree that are counted for its totals.
+pub const JUDGMENTS_COUNTED_MAX: u32 = 50_000;
+
+closed_set! {
+    /// Owner of a name in calls.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum NameKind {
+        Agent = "agent",
+        User = "user",
+        Tool = "tool",
+    }
+}
+
+/// Names that contain a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePage {
+    /// Those with the latest calls first.
+    pub names: Vec<(NameKind, String)>,
+    /// They begin with the text: no index finds it within names.
+    pub is_prefix: bool,
+}
+
+/// Order of sessions, by a total of their call trees, descending.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SessionOrder {
+    /// Last activity.
+    #[default]
+    Latest,
+    Cost,
+    /// Permitted calls.
+    Calls,
+    /// From the first event to the last.
+    Duration,
+}
+
 /// Query for sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionQuery {
+    /// Only this one.
+    pub id: Option<SessionId>,
     /// Sessions with a matching call.
     pub calls: CallFilter,
     /// State of the sessions.
     pub standing: Option<SessionStatus>,
+    pub order: SessionOrder,
+    /// Time after which the search stops between two statements, in milliseconds.
+    pub time_ms: u64,
     /// Cursor: only those after it.
     pub after: Option<SessionPlace>,
     /// Maximum number of results.
@@ -118,6 +167,10 @@ pub struct SearchPage<T, P> {
     pub since_us: Option<i64>,
     /// Some arguments are encrypted, and were not searched.
     pub is_sealed: bool,
+    /// Names were compared by their beginning.
+    pub is_name_prefix: bool,
+    /// Call trees that the filter leaves to search; 0 without one.
+    pub trees_left: u64,
 }
 
 /// Summary of a call: its last judgment and its outcome.

@@ -212,6 +212,8 @@ pub struct SessionLine {
     pub place: SessionPlace,
     /// First activity.
     pub created_at: Timestamp,
+    /// Last activity of its call tree.
+    pub last_at: Timestamp,
     /// Steps of its call tree.
     pub steps: u64,
     /// Permitted calls of its call tree.
@@ -230,11 +232,20 @@ pub struct SessionLine {
     pub last_reason: Option<String>,
 }
 
-/// Position of a session in a list: most recent activity of the call tree first, the root before its sub-agents.
+/// Totals of a call tree, beside those of each of its sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeTotals {
+    /// Tokens of every kind.
+    pub tokens: u64,
+    /// Calls with a judgment REUSE, DENY or STOP; none where there are too many judgments to count.
+    pub refused_calls: Option<u64>,
+}
+
+/// Position of a session in a list: by a total of its call tree, the root before its sub-agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionPlace {
-    /// Last activity of its call tree, in microseconds since the Unix epoch.
-    pub last_us: i64,
+    /// The total: time of the last activity (microseconds since the Unix epoch), micro-dollars, calls, or microseconds.
+    pub key: i64,
     /// Its call tree's root.
     pub root: String,
     /// Depth below the root.
@@ -243,10 +254,10 @@ pub struct SessionPlace {
 }
 
 impl SessionPlace {
-    /// Last activity of its call tree.
+    /// Position of its call tree.
     #[must_use]
-    pub const fn last_at(&self) -> Timestamp {
-        Timestamp::from_millis(self.last_us.div_euclid(1_000))
+    pub fn tree(&self) -> (i64, String) {
+        (self.key, self.root.clone())
     }
 }
 

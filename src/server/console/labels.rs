@@ -117,13 +117,25 @@ pub(super) fn amount(dimension: BudgetDimension, amount: u64) -> String {
     }
 }
 
+pub(super) fn to_millis(span: &Duration) -> u64 {
+    let seconds = u64::try_from(span.seconds).unwrap_or(0);
+    seconds.saturating_mul(1_000) + u64::try_from(span.nanos).unwrap_or(0) / 1_000_000
+}
+
 /// A span of time in words; empty where it is unknown.
 pub(super) fn span(span: Option<&Duration>) -> String {
-    let ms = |span: &Duration| {
-        let seconds = u64::try_from(span.seconds).unwrap_or(0);
-        seconds.saturating_mul(1_000) + u64::try_from(span.nanos).unwrap_or(0) / 1_000_000
-    };
-    span.map(ms).map(took).unwrap_or_default()
+    span.map(to_millis).map(took).unwrap_or_default()
+}
+
+/// A span of time to the millisecond.
+pub(super) fn exact_span(ms: u64) -> String {
+    let seconds = |ms: u64| format!("{}.{:03} s", ms / 1_000, ms % 1_000);
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => seconds(ms),
+        60_000..3_600_000 => format!("{} min {}", ms / 60_000, seconds(ms % 60_000)),
+        _ => format!("{} h {} min {}", ms / 3_600_000, ms % 3_600_000 / 60_000, seconds(ms % 60_000)),
+    }
 }
 
 /// The same of milliseconds.
@@ -146,6 +158,8 @@ mod tests {
         let told = [0, 999, 1_250, 61_000, 3_660_000, 90_000_000].map(took);
         assert_eq!(told, ["0 ms", "999 ms", "1.2 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
         assert_eq!(span(Some(&Duration { seconds: 2, nanos: 500_000_000 })), "2.5 s");
+        let exact = [7, 1_250, 61_002, 3_660_000].map(exact_span);
+        assert_eq!(exact, ["7 ms", "1.250 s", "1 min 1.002 s", "1 h 1 min 0.000 s"]);
         assert_eq!(failure(FailureKind::RateLimited), "rate limited");
     }
 }

@@ -6,12 +6,15 @@ use super::{Insight, NoAnswer, RecordError, SessionError, edits::reused_call};
 use callgate_core::{
     domain::{
         call::{Approval, ApprovalStatus},
-        calls::{CallJudgment, CallLine, CallPlace, CallQuery, HaltedNames, SearchPage, SessionQuery, WholeCall},
+        calls::{
+            CallJudgment, CallLine, CallPlace, CallQuery, HaltedNames, NameKind, NamePage, SearchPage, SessionQuery,
+            WholeCall,
+        },
         finding::Decision,
         fingerprint::Fingerprint,
         halt::HaltTarget,
         ids::{CallId, SessionId, TenantId},
-        inbox::{SessionLine, SessionPlace, StoredCall},
+        inbox::{SessionLine, SessionPlace, StoredCall, TreeTotals},
         rejection::{RecordRejection, SessionUnknown},
         time::Timestamp,
         verdict::Verdict,
@@ -49,6 +52,37 @@ impl Insight {
         tenant: TenantId,
         wanted: &SessionQuery,
     ) -> Result<SearchPage<SessionLine, SessionPlace>, NoAnswer> {
+        Ok(self.operators.sessions(tenant, wanted, &self.halted_names(tenant)).await?)
+    }
+
+    /// A session by its id, with the totals of its call tree.
+    ///
+    /// # Errors
+    /// [`SessionError`] when it is unknown or cannot be read.
+    pub async fn session(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<(SessionLine, TreeTotals), SessionError> {
+        let found = self.operators.session(tenant, session, &self.halted_names(tenant)).await?;
+        found.ok_or(SessionError::Rejected(SessionUnknown))
+    }
+
+    /// Names with a text, those with the latest calls first.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn names(
+        &self,
+        tenant: TenantId,
+        kind: Option<NameKind>,
+        text: &str,
+        max: usize,
+    ) -> Result<NamePage, NoAnswer> {
+        Ok(self.operators.names(tenant, kind, text, max).await?)
+    }
+
+    fn halted_names(&self, tenant: TenantId) -> HaltedNames {
         let mut halted = HaltedNames::default();
         for halt in self.server.halts(tenant).iter() {
             match &halt.what {
@@ -59,7 +93,7 @@ impl Insight {
                 HaltTarget::Tool(_) => {}
             }
         }
-        Ok(self.operators.sessions(tenant, wanted, &halted).await?)
+        halted
     }
 
     /// The calls of a query, in short.

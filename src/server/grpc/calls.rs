@@ -3,7 +3,7 @@
 use super::{
     decode::{DecodeResult, maybe_session, maybe_text, page_size, wrong},
     encode,
-    limits::SHORT_PAGE_DEFAULT,
+    limits::{SEARCH_MS, SHORT_PAGE_DEFAULT},
     page,
     time::{point_in_time, timestamp},
 };
@@ -13,18 +13,18 @@ use crate::{
 };
 use callgate_core::domain::{
     calls::{
-        CallAnswer, CallFilter, CallJudgment, CallLine, CallPlace, CallQuery, CallReport, SearchPage, SessionQuery,
-        WholeCall,
+        CallAnswer, CallFilter, CallJudgment, CallLine, CallPlace, CallQuery, CallReport, NameKind, NamePage,
+        SearchPage, SessionQuery, WholeCall,
     },
     digest,
     ids::CallId,
-    inbox::{SessionLine, SessionPlace},
+    inbox::{SessionLine, SessionPlace, TreeTotals},
     time::Timestamp,
 };
 use callgate_proto::{time::duration, v1};
 
 /// One of a closed set; none where it is left open.
-fn member<M, T>(field: &str, given: i32) -> DecodeResult<Option<T>>
+pub(super) fn member<M, T>(field: &str, given: i32) -> DecodeResult<Option<T>>
 where
     M: TryFrom<i32> + Default + PartialEq,
     T: FromWire<M>,
@@ -56,15 +56,21 @@ fn filter(field: &str, filter: Option<&v1::CallFilter>) -> DecodeResult<CallFilt
         text: text("text", &filter.text)?,
         since: time("start_time", filter.start_time.as_ref())?,
         until: time("end_time", filter.end_time.as_ref())?,
+        user: text("user_id", &filter.user_id)?,
+        refused: filter.refused,
+        name: text("name", &filter.name)?,
     })
 }
 
 pub(super) fn decode_session_query(message: &v1::ListSessionsRequest) -> DecodeResult<SessionQuery> {
-    let after = page::after(&message.page_token, |[last_us, root, depth, session]| {
+    let after = page::after(&message.page_token, |[key, root, depth, session]| {
         let (root, session) = (root.to_owned(), session.to_owned());
-        Some(SessionPlace { last_us: page::micros(last_us)?, root, depth: depth.parse().ok()?, session })
+        Some(SessionPlace { key: page::micros(key)?, root, depth: depth.parse().ok()?, session })
     })?;
     Ok(SessionQuery {
+        id: None,
+        order: member::<v1::SessionOrder, _>("order", message.order)?.unwrap_or_default(),
+        time_ms: SEARCH_MS,
         calls: filter("calls", message.calls.as_ref())?,
         standing: member::<v1::SessionStatus, _>("status", message.status)?,
         after,
@@ -94,22 +100,23 @@ pub(super) fn call_id(given: &str) -> DecodeResult<CallId> {
     Ok(CallId::parse("call_id", given)?)
 }
 
-fn encode_searched(since_us: Option<i64>, is_sealed: bool) -> v1::SearchedRange {
-    let since_time = since_us.map(|us| timestamp(Timestamp::from_millis(us.div_euclid(1_000))));
-    v1::SearchedRange { since_time, has_encrypted_arguments: is_sealed }
+fn encode_searched<T, P>(page: &SearchPage<T, P>) -> Option<v1::SearchedRange> {
+    let since_time = page.since_us.map(|us| timestamp(Timestamp::from_millis(us.div_euclid(1_000))));
+    let (has_encrypted_arguments, remaining_call_trees) = (page.is_sealed, page.trees_left);
+    let name_prefix_only = page.is_name_prefix;
+    Some(v1::SearchedRange { since_time, has_encrypted_arguments, remaining_call_trees, name_prefix_only })
 }
 
-pub(super) fn sessions(
-    looked: SearchPage<SessionLine, SessionPlace>,
-    is_halted: impl Fn(&str) -> bool,
-) -> v1::ListSessionsResponse {
-    let token = |place: SessionPlace| {
-        page::token([&place.last_us.to_string(), &place.root, &place.depth.to_string(), &place.session])
-    };
-    let session = |line: SessionLine| v1::SessionSummary {
+pub(super) fn names(found: NamePage) -> v1::ListNamesResponse {
+    let name = |(kind, name): (NameKind, String)| v1::NameEntry { kind: kind.to_wire().into(), name };
+    v1::ListNamesResponse { names: found.names.into_iter().map(name).collect(), prefix_only: found.is_prefix }
+}
+
+fn summary(line: SessionLine, is_halted: impl Fn(&str) -> bool) -> v1::SessionSummary {
+    v1::SessionSummary {
         halted: is_halted(&line.place.session),
         create_time: Some(timestamp(line.created_at)),
-        update_time: Some(timestamp(line.place.last_at())),
+        update_time: Some(timestamp(line.last_at)),
         depth: u32::try_from(line.place.depth).unwrap_or(0),
         session_id: line.place.session,
         root_session_id: line.place.root,
@@ -123,18 +130,35 @@ pub(super) fn sessions(
         last_tool: line.last_tool.unwrap_or_default(),
         last_decision: line.last_decision.map_or(0, encode::decision),
         last_reason: line.last_reason.unwrap_or_default(),
+    }
+}
+
+pub(super) fn session(
+    (line, totals): (SessionLine, TreeTotals),
+    is_halted: impl Fn(&str) -> bool,
+) -> v1::GetSessionResponse {
+    let TreeTotals { tokens, refused_calls } = totals;
+    v1::GetSessionResponse { session: Some(summary(line, is_halted)), tokens, refused_calls }
+}
+
+pub(super) fn sessions(
+    looked: SearchPage<SessionLine, SessionPlace>,
+    is_halted: impl Fn(&str) -> bool,
+) -> v1::ListSessionsResponse {
+    let token = |place: SessionPlace| {
+        page::token([&place.key.to_string(), &place.root, &place.depth.to_string(), &place.session])
     };
     v1::ListSessionsResponse {
-        searched_range: Some(encode_searched(looked.since_us, looked.is_sealed)),
+        searched_range: encode_searched(&looked),
         next_page_token: looked.next.map(token).unwrap_or_default(),
-        sessions: looked.found.into_iter().map(session).collect(),
+        sessions: looked.found.into_iter().map(|line| summary(line, &is_halted)).collect(),
     }
 }
 
 pub(super) fn calls(looked: SearchPage<CallLine, CallPlace>) -> v1::ListCallsResponse {
     let token = |place: CallPlace| page::token([&place.last_us.to_string(), &place.root, &place.seq.to_string()]);
     v1::ListCallsResponse {
-        searched_range: Some(encode_searched(looked.since_us, looked.is_sealed)),
+        searched_range: encode_searched(&looked),
         next_page_token: looked.next.map(token).unwrap_or_default(),
         calls: looked.found.into_iter().map(entry).collect(),
     }

@@ -40,6 +40,9 @@ pub(super) const BULK_MAX: usize = 50;
 /// Most approval requests that one act denies by a filter.
 pub(super) const BULK_DENY_MAX: usize = 500;
 
+/// Time of one answer's search for sessions, in milliseconds: well below that of a read.
+pub(super) const SEARCH_MS: u64 = 700;
+
 /// Most tools that are described at a time.
 pub(super) const DESCRIBED_MAX: usize = 1_000;
 

@@ -2,7 +2,7 @@
 
 use callgate_core::domain::{
     budget::{BudgetScope, Dimension},
-    calls::SessionStatus,
+    calls::{NameKind, SessionOrder, SessionStatus},
     difference::DifferenceKind,
     failure::FailureKind,
     finding::{Decision, Level},
@@ -88,6 +88,8 @@ mirrors! {
     Repeat = Repeat { ByClient, ByModel, ByPerson, Never }
     CallState = CallState { Refused, Held, InFlight, Unknown, Succeeded, Failed, Cancelled }
     SessionStatus = SessionStatus { Halted, Held, Calling, Stopped, Quiet = Idle }
+    SessionOrder = SessionOrder { Latest, Cost, Calls, Duration }
+    NameKind = NameKind { Agent, User, Tool }
     FollowUpKind = FollowUpKind { Same, Near, Changed }
     QuestionState = ApprovalState { Pending, Approved, Denied, Expired, Withdrawn, Edited }
     ToolState = ToolState { Working, Failing, Down }

@@ -8,11 +8,11 @@ use tonic::{Request, Response, Status};
 use super::{
     MethodResult, calls,
     decode::{
-        self, DecodeResult, command, decode_in_range, maybe_session, note, optional, page_size, required_text, session,
-        wrong,
+        self, DecodeResult, command, decode_in_range, maybe_session, maybe_text, note, optional, page_size,
+        required_text, session, wrong,
     },
     encode, identity,
-    limits::{AMOUNT_MAX, PAGE_DEFAULT},
+    limits::{AMOUNT_MAX, PAGE_DEFAULT, SHORT_PAGE_DEFAULT},
     page, service,
     shutdown::Stop,
     status,
@@ -56,6 +56,12 @@ impl SessionService {
     async fn works_in<T>(&self, request: &Request<T>, session: &str, opens: bool) -> Result<(), Status> {
         let (identity, session) = (identity::of(request)?, decode::session(session)?);
         service::answer_in_time(Box::pin(self.decisions.works_in(&identity, &session, None, opens))).await
+    }
+
+    /// True for an id that is halted itself.
+    fn halted(&self, tenant: TenantId) -> impl Fn(&str) -> bool {
+        let halts = self.decisions.server.halts(tenant);
+        move |id| halts.iter().any(|halt| matches!(&halt.what, HaltTarget::Session(session) if session.as_str() == id))
     }
 
     async fn command(&self, tenant: TenantId, command: &Command) -> Result<(), Status> {
@@ -282,15 +288,28 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::RaiseBudgetResponse { budgets: state.budgets }))
     }
 
+    async fn get_session(&self, request: Request<v1::GetSessionRequest>) -> MethodResult<v1::GetSessionResponse> {
+        let tenant = identity::tenant(&request)?;
+        let session = session(&request.into_inner().session_id)?;
+        let found = service::answer_in_time(self.insight.session(tenant, &session)).await?;
+        Ok(Response::new(calls::session(found, self.halted(tenant))))
+    }
+
     async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> MethodResult<v1::ListSessionsResponse> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::decode_session_query(&request.into_inner())?;
         let looked = service::answer_in_time(self.insight.sessions(tenant, &wanted)).await?;
-        let halts = self.decisions.server.halts(tenant);
-        let is_halted = |id: &str| {
-            halts.iter().any(|halt| matches!(&halt.what, HaltTarget::Session(session) if session.as_str() == id))
-        };
-        Ok(Response::new(calls::sessions(looked, is_halted)))
+        Ok(Response::new(calls::sessions(looked, self.halted(tenant))))
+    }
+
+    async fn list_names(&self, request: Request<v1::ListNamesRequest>) -> MethodResult<v1::ListNamesResponse> {
+        let tenant = identity::tenant(&request)?;
+        let message = request.into_inner();
+        let kind = calls::member::<v1::NameKind, _>("kind", message.kind)?;
+        let text = maybe_text("text", &message.text)?.unwrap_or_default();
+        let max = page_size(message.max_names, SHORT_PAGE_DEFAULT)?;
+        let found = service::answer_in_time(self.insight.names(tenant, kind, &text, max)).await?;
+        Ok(Response::new(calls::names(found)))
     }
 
     async fn list_calls(&self, request: Request<v1::ListCallsRequest>) -> MethodResult<v1::ListCallsResponse> {

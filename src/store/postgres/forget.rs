@@ -17,6 +17,7 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, AuditEvent, AuditOperation},
+    calls::NameKind,
     forgetting::{ErasureMarks, ErasureProgress, ErasureRun, ErasureSubject, Mark, WORD_BYTES_MIN, holds},
     ids::{AgentId, SessionId, TenantId},
     shard::{SHARDS, Shard},
@@ -347,6 +348,14 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
         let counted = sqlx::query("delete from call_hourly where tenant_id = $1 and agent_id = $2");
         gone += counted.bind(tenant.0).bind(agent.as_str()).execute(&mut *tx).await?.rows_affected();
     }
+    let kind = match whom {
+        ErasureSubject::Agent(_) => Some(NameKind::Agent),
+        ErasureSubject::User(_) => Some(NameKind::User),
+        ErasureSubject::Session(_) => None,
+    };
+    let named = sqlx::query("delete from call_name where tenant_id = $1 and kind = $2 and name = $3");
+    let named = named.bind(tenant.0).bind(kind.map(|kind| kind as i16)).bind(whom.name());
+    gone += named.execute(&mut *tx).await?.rows_affected();
     if !matches!(whom, ErasureSubject::User(_)) {
         let halts = format!(
             "delete from halt where tenant_id = $1 and kind = $2 and name = $3 and halted_at < {}",

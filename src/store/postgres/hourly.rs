@@ -1,10 +1,10 @@
-//! Hourly rollup of calls: one replica counts each hour once it is over, and again the earlier hours in which something
-//! changed. A count replaces all rows of its hour, so it may be interrupted and repeated.
+//! Hourly rollup of calls, and of their names: one replica counts each hour once it is over, and again the earlier
+//! hours in which something changed. A count replaces all rows of its hour, so it may be interrupted and repeated.
 
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;
 
-use super::{Store, decode::LoadedRow, prune::PrunePace};
+use super::{Store, decode::LoadedRow, inbox::names, prune::PrunePace};
 use crate::error::StoreError;
 
 /// Advisory lock of the job: `callgate` and a number, as a key.
@@ -50,6 +50,12 @@ const COUNT: &str = "insert into call_hourly
   where tenant_id = $1 and judged_at >= $2::timestamptz and judged_at < $2::timestamptz + interval '1 hour'
   group by tenant_id, tool, agent_id, model, decision, rule, reason, outcome, failure, cause";
 
+const NAMES: &str = "insert into call_name (tenant_id, hour, kind, name, word)
+  select distinct $1::bigint, $2::timestamptz, v.kind, v.name, lower(v.name collate \"C\") from call c
+  cross join lateral (values (0::smallint, c.agent_id), (1::smallint, c.user_id), (2::smallint, c.tool)) v(kind, name)
+  where c.tenant_id = $1 and c.at >= $2::timestamptz and c.at < $2::timestamptz + interval '1 hour'
+    and v.name is not null";
+
 impl Store {
     /// Brings the hourly rollup up to date; true if this replica counted. False while another replica does, and when
     /// nothing is due. May take long.
@@ -69,6 +75,7 @@ impl Store {
         if !is_mine {
             return Ok(false);
         }
+        names::index(&mut conn).await?;
         let due: Vec<(i64, String, Vec<i64>)> = sqlx::query_as(DUE).fetch_all(&mut conn).await?;
         let pace = PrunePace::of(self);
         for tenant in &due {
@@ -87,9 +94,14 @@ async fn count_tenant(
     for hour in &hours as &Vec<String> {
         let began = Instant::now();
         let mut tx = conn.begin().await?;
-        let clear = "delete from call_hourly where tenant_id = $1 and hour = $2::timestamptz";
-        sqlx::query(clear).bind(tenant).bind(hour).execute(&mut *tx).await?;
-        sqlx::query(COUNT).bind(tenant).bind(hour).execute(&mut *tx).await?;
+        for statement in [
+            "delete from call_hourly where tenant_id = $1 and hour = $2::timestamptz",
+            "delete from call_name where tenant_id = $1 and hour = $2::timestamptz",
+            COUNT,
+            NAMES,
+        ] {
+            sqlx::query(statement).bind(tenant).bind(hour).execute(&mut *tx).await?;
+        }
         tx.commit().await?;
         pace.rest_after(began).await;
     }

@@ -4,6 +4,7 @@ mod call;
 mod call_lines;
 mod calls;
 mod filter;
+pub(super) mod names;
 mod sessions;
 mod trial_calls;
 

@@ -58,7 +58,8 @@ const RIGHTS: &str = "select
     exists (select from pg_roles where rolname = 'callgate_reader') as has_reader,
     exists (select from pg_roles r where r.rolname = 'callgate_reader' and pg_has_role(r.oid, 'member'))
       as acts_as_reader,
-    exists (select from pg_roles where rolname = 'callgate_analyst') as has_analyst";
+    exists (select from pg_roles where rolname = 'callgate_analyst') as has_analyst,
+    exists (select from pg_extension where extname = 'pg_trgm') as has_trigrams";
 
 /// State, without parts that only the owner may read.
 const STATE: &str = "select
@@ -123,6 +124,8 @@ pub struct Rights {
     pub acts_as_reader: bool,
     /// True if the role of analysts exists.
     pub has_analyst: bool,
+    /// True if the extension pg_trgm is there, which finds texts within names.
+    pub has_trigrams: bool,
 }
 
 /// State of a database.
@@ -192,6 +195,7 @@ async fn inspect_database(options: PgConnectOptions, now: impl Fn() -> Timestamp
             has_reader: rights.try_get("has_reader")?,
             acts_as_reader: rights.try_get("acts_as_reader")?,
             has_analyst: rights.try_get("has_analyst")?,
+            has_trigrams: rights.try_get("has_trigrams")?,
         },
         state: DatabaseStatus {
             is_standby: state.try_get("is_standby")?,

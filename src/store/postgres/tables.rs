@@ -123,8 +123,9 @@ pub(super) static TABLES: [Table; 31] = [
         expire: Some(("rollups", "d.bucket < to_timestamp($2 / 1000.0) - interval '5 days'")),
         ..table(Tenant, "retry_recent")
     },
-    // An agent's rows are deleted with it (`forget.rs`); other hours of deleted calls are counted again.
+    // The rows of an agent or user are deleted with them (`forget.rs`); other hours of deleted calls are counted again.
     Table { expire: Some(("rollups", "d.hour < n.calls_gone_before")), ..table(Tenant, "call_hourly") },
+    Table { expire: Some(("rollups", "d.hour < n.calls_gone_before")), ..table(Tenant, "call_name") },
     table(Tenant, "retry_layer"),
     table(Server, "retry_job"),
     table(Server, "model_price"),

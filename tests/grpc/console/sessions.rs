@@ -52,7 +52,7 @@ async fn work(plane: &Plane) -> (Client, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_found_followed_and_its_call_explained() {
+async fn a_session_is_found_by_its_id_its_names_and_its_calls() {
     let plane = plane().await;
     let _ = work(&plane).await;
     let mut ada = Browser::of(&plane, "ada", &[Role::Analyst]).await;
@@ -61,6 +61,13 @@ async fn a_session_is_found_followed_and_its_call_explained() {
         ("", true),
         ("q=z%C3%BCrich", true),
         ("q=nothing", false),
+        ("q=desk", true),
+        ("q=desk&by=text", true),
+        ("name=ROBO", true),
+        ("name=obo", false),
+        ("user=nobody", false),
+        ("from=2020-01-01T00:00&to=2020-01-02T00:00", false),
+        ("from=2020-01-01T00:00&sort=cost", true),
         ("agent=robot&tool=get_order", true),
         ("agent=other", false),
         ("decision=DENY", true),
@@ -74,14 +81,29 @@ async fn a_session_is_found_followed_and_its_call_explained() {
         let page = ada.get(&format!("/sessions?{search}")).await.ok();
         assert_eq!(found(&page), is_found, "{search}");
     }
+    for (search, why) in [("sort=name", "sort: name is none"), ("from=now", "from: now is no time")] {
+        let wrong = ada.get(&format!("/sessions?{search}")).await;
+        assert!(wrong.status == StatusCode::BAD_REQUEST && wrong.html.contains(why), "{search}: {}", wrong.html);
+    }
+    let exact = ada.get("/sessions?q=desk").await.ok();
+    assert!(exact.contains("A session has this id.") && exact.contains("q=desk&#38;by=text"), "{exact}");
     let wrong = ada.get("/sessions?decision=MAYBE").await;
     assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
     assert!(wrong.html.contains("decision: MAYBE is none of the choices"), "{}", wrong.html);
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_followed_and_its_call_explained() {
+    let plane = plane().await;
+    let _ = work(&plane).await;
+    let mut ada = Browser::of(&plane, "ada", &[Role::Analyst]).await;
     let page = ada.get("/sessions/desk").await.ok();
     let place =
         |call: &str| page.find(&format!("href=\"/calls/desk/{call}\"")).unwrap_or_else(|| panic!("{call}: {page}"));
-    assert!(place("c3") < place("c2") && place("c2") < place("c1"), "the newest first");
+    assert!(place("c1") < place("c2") && place("c2") < place("c3"), "in their order");
+    assert!(page.contains("<dt>Refused calls</dt><dd><a href=\"/sessions/desk?only=refused\""), "{page}");
+    let refused = ada.get("/sessions/desk?only=refused").await.ok();
+    assert!(refused.contains("/calls/desk/c3\"") && !refused.contains("/calls/desk/c1\""), "{refused}");
     assert!(page.contains("steps of the session with its sub-agents"), "{page}");
     assert!(!page.contains("Halt this session"), "an analyst halts nothing");
     let oldest = ada.get("/sessions/desk?order=oldest").await.ok();

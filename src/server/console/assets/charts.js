@@ -1,6 +1,6 @@
 "use strict";
 // A chart is drawn from the table next to it, which stays for screen readers: the first column is the x axis (numbers,
-// or times), each further one a line. <figure class="chart" data-kind="line|step|bars|points" data-x="time|number|log"
+// or times), each further one a line. <figure class="chart" data-kind="line|bars|points" data-x="time|number|log"
 // data-y="…unit…" data-min="…" data-max="…">; <th data-band="low|high"> marks the bounds of an interval. Of a table that
 // several share (data-table="its id"), a chart has the columns with its own id: <th data-chart="…">. An empty cell is a gap.
 
@@ -67,8 +67,7 @@ function draw(figure, anew) {
     const bound = head.dataset.band !== undefined;
     const stroke = bound ? "transparent" : colour(head.dataset.colour ?? COLOURS[next++ % COLOURS.length]);
     const one = { label: head.textContent, stroke, width: bound ? 0 : 2, points: { show: kind === "points" } };
-    if (kind === "step" || kind === "line") one.points.filter = alone;
-    if (kind === "step") one.paths = uPlot.paths.stepped({ align: 1 });
+    if (kind === "line") one.points.filter = alone;
     if (kind === "bars") { one.paths = uPlot.paths.bars({ size: [0.8, 40] }); one.fill = stroke; }
     if (kind === "points") one.paths = () => null;
     if (head.dataset.points !== undefined) one.points = { show: true, size: 8 };

@@ -1,4 +1,6 @@
-//! `/sessions/{id}`: a session with its child sessions as a timeline, its budgets, and the actions on it.
+//! `/sessions/{id}`: a session with its child sessions as a trace, its budgets, and the actions on it.
+
+use std::time::Duration;
 
 use askama::Template;
 use axum::{
@@ -8,30 +10,33 @@ use axum::{
     routing::get,
 };
 use http::StatusCode;
-use prost_types::Duration;
 use serde::Deserialize;
-use tokio::try_join;
+use tokio::{time::timeout, try_join};
+use tonic::{Code, Status};
 use url::form_urlencoded::byte_serialize;
 
 use super::{
+    budget_use::Budget,
     raise::{self, RaisableBudget},
     sessions::{self, ActiveHalt, describe_action},
-    timeline::{Segment, segments},
+    trace::{Trace, TraceLine},
 };
 use crate::{
     console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, labels, visitor::Visitor},
     grpc::Insider,
 };
 use callgate_proto::v1::{
-    Approval, ApprovalState, BudgetDimension, BudgetScope, BudgetUsage, CallEntry, CreateGrantRequest, Decision,
+    Approval, ApprovalState, CallEntry, CallFilter, CreateGrantRequest, Decision, GetSessionRequest,
     GetSessionStateRequest, Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest, ListGrantsRequest,
-    ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SetPhaseRequest, WatchSessionRequest,
-    approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+    ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SessionSummary, SetPhaseRequest, WatchSessionRequest,
+    WatchSessionResponse, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
     grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
 };
 
-/// Calls whose use of budgets the chart shows.
-const CHARTED: u32 = 200;
+/// Calls of a page.
+const SHOWN: u32 = 100;
+/// Time of the session's state; the page is shown without it then.
+const STATE_TIME: Duration = Duration::from_secs(1);
 
 pub(super) fn router() -> Router<Console> {
     Router::new().route("/sessions/{id}", get(show).post(change))
@@ -52,8 +57,42 @@ pub(super) fn encode_segment(name: &str) -> String {
 struct SessionPageQuery {
     after: String,
     order: String,
+    /// `refused`: only calls that were refused.
+    only: String,
     done: String,
     part: String,
+}
+
+impl SessionPageQuery {
+    fn is_oldest_first(&self) -> bool {
+        self.order == "oldest"
+    }
+
+    fn is_refused(&self) -> bool {
+        self.only == "refused"
+    }
+
+    fn calls(&self, session: &str) -> ListCallsRequest {
+        let filter = CallFilter { refused: true, ..CallFilter::default() };
+        ListCallsRequest {
+            session_id: session.to_owned(),
+            filter: self.is_refused().then_some(filter),
+            oldest_first: self.is_oldest_first(),
+            page_size: SHOWN,
+            page_token: self.after.clone(),
+            ..ListCallsRequest::default()
+        }
+    }
+}
+
+/// The address of a part of the trace.
+fn link(path: &str, is_oldest_first: bool, is_refused: bool, after: &str) -> String {
+    let order = if is_oldest_first { "oldest" } else { "" };
+    let only = if is_refused { "refused" } else { "" };
+    let fields = [("order", order), ("only", only), ("after", after)];
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    let query = query.extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty())).finish();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
 #[derive(Template)]
@@ -62,18 +101,28 @@ struct Page {
     frame: Frame,
     id: String,
     path: String,
+    /// The session with the totals of its call tree.
+    whole: SessionSummary,
+    tokens: u64,
+    refused_calls: Option<u64>,
+    /// From the first event of the session to the last one of its call tree.
+    took: String,
     state: SessionState,
+    /// The state could not be read in time: the trace is shown without it.
+    is_unavailable: bool,
     budgets: Vec<Budget>,
-    chart: Chart,
     halts: Vec<ActiveHalt>,
     questions: Vec<Approval>,
     grants: Vec<Grant>,
     /// Budgets that may be raised.
     raisable: Vec<RaisableBudget>,
-    segments: Vec<Segment>,
+    trace: Trace,
     is_oldest_first: bool,
+    is_refused: bool,
     is_live: bool,
+    /// Address of the following page; empty: none.
     next: String,
+    links: Links,
     agents: Vec<String>,
     is_operator: bool,
     done: &'static str,
@@ -81,86 +130,12 @@ struct Page {
     form: Change,
 }
 
-/// A remaining budget.
-struct Budget {
-    name: String,
-    used: String,
-    limit: String,
-    /// Amount of the limit beyond the policy's; empty: none.
-    extra: String,
-    percent: u64,
-    class: &'static str,
-}
-
-impl Budget {
-    fn new(left: &BudgetUsage) -> Self {
-        let percent = share(left.used, left.limit);
-        Self {
-            name: labels::budget(left),
-            used: labels::amount(left.dimension(), left.used),
-            limit: labels::amount(left.dimension(), left.limit),
-            extra: if left.extra > 0 { labels::amount(left.dimension(), left.extra) } else { String::new() },
-            percent,
-            class: match percent {
-                100.. => "bad",
-                80.. => "warn",
-                _ => "",
-            },
-        }
-    }
-}
-
-fn share(used: u64, limit: u64) -> u64 {
-    used.saturating_mul(100).checked_div(limit).unwrap_or(100)
-}
-
-/// The use of the session's own budgets over its last steps, in percent: computed backwards from the present use.
-#[derive(Default)]
-struct Chart {
-    names: Vec<String>,
-    /// The place of a call, and the use of each budget after it.
-    rows: Vec<(u64, Vec<u64>)>,
-}
-
-impl Chart {
-    fn new(budgets: &[BudgetUsage], calls: &[CallEntry]) -> Self {
-        let is_own =
-            |left: &&BudgetUsage| left.scope() == BudgetScope::CallTree && spending_of(left.dimension()).is_some();
-        let mut own: Vec<&BudgetUsage> = budgets.iter().filter(is_own).collect();
-        own.sort_by_key(|left| std::cmp::Reverse(share(left.used, left.limit)));
-        own.truncate(4);
-        let mut used: Vec<u64> = own.iter().map(|left| left.used).collect();
-        let mut rows = Vec::with_capacity(calls.len());
-        if own.is_empty() {
-            return Self::default();
-        }
-        // The newest first.
-        for call in calls {
-            rows.push((call.seq, own.iter().zip(&used).map(|(left, used)| share(*used, left.limit)).collect()));
-            for (left, used) in own.iter().zip(&mut used) {
-                let of = spending_of(left.dimension()).map_or(0, |spent| spent(call));
-                *used = used.saturating_sub(of);
-            }
-        }
-        rows.reverse();
-        Self { names: own.into_iter().map(labels::budget).collect(), rows }
-    }
-}
-
-/// Use of a budget by one call; none for budgets that are no sum over calls.
-fn spending_of(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
-    Some(match dimension {
-        BudgetDimension::Steps => |_| 1,
-        BudgetDimension::ToolCalls => |call| u64::from(call.attempt > 0),
-        BudgetDimension::CostMicros => |call| call.usage.as_ref().map_or(0, |usage| usage.cost_micros),
-        BudgetDimension::Tokens => |call| {
-            call.usage.as_ref().map_or(0, |usage| {
-                let cached = usage.cache_read_tokens + usage.cache_write_tokens;
-                usage.input_tokens + usage.output_tokens + cached
-            })
-        },
-        _ => return None,
-    })
+/// Addresses of the trace, otherwise filtered or ordered.
+struct Links {
+    all: String,
+    refused: String,
+    newest: String,
+    oldest: String,
 }
 
 async fn show(
@@ -179,74 +154,99 @@ async fn page(
     form: Change,
 ) -> Result<Response, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
-    let watched = WatchSessionRequest { session_id: id.clone() };
-    let now = sessions.watch_session(watched).await?.into_inner().message().await?.unwrap_or_default();
     let is_part = place.part == "now";
-    let state = async {
-        if is_part {
-            return Ok(now.state.clone());
-        }
-        // The watched state may be half a second old, and the user may just have changed something.
-        let asked = GetSessionStateRequest { session_id: id.clone(), ..GetSessionStateRequest::default() };
-        let mut gate = GateServiceClient::new(visitor.calls.clone());
-        gate.get_session_state(asked).await.map(|found| found.into_inner().state)
-    };
-    let is_oldest_first = place.order == "oldest";
-    let asked = ListCallsRequest {
-        session_id: id.clone(),
-        oldest_first: is_oldest_first,
-        page_size: 50,
-        page_token: place.after.clone(),
-        ..ListCallsRequest::default()
-    };
+    let (is_oldest_first, is_refused) = (place.is_oldest_first(), place.is_refused());
     let grants = ListGrantsRequest { session_id: id.clone(), ..ListGrantsRequest::default() };
     let mut granted = GrantServiceClient::new(visitor.calls.clone());
     // Two at a time: there are few connections for people.
-    let (state, found, grants) = try_join!(state, sessions.list_calls(asked), granted.list_grants(grants))?;
-    let (state, found) = (state.unwrap_or_default(), found.into_inner());
+    let now = state(visitor, &id, is_part);
+    // Grants are of the state, and take as long.
+    let grants = async {
+        match timeout(STATE_TIME, granted.list_grants(grants)).await {
+            Ok(Err(status)) if status.code() != Code::ResourceExhausted => Err(status),
+            Ok(Err(_)) | Err(_) => Ok(Vec::new()),
+            Ok(Ok(granted)) => Ok(granted.into_inner().grants),
+        }
+    };
+    let (now, found, grants) = try_join!(now, sessions.list_calls(place.calls(&id)), grants)?;
+    let (is_unavailable, mut found) = (now.is_none(), found.into_inner());
+    let WatchSessionResponse { state, halt } = now.unwrap_or_default();
+    let state = state.unwrap_or_default();
+    if !is_oldest_first {
+        found.calls.reverse();
+    }
     let mut agents: Vec<String> =
         found.calls.iter().map(|call| call.agent_id.clone()).filter(|agent| !agent.is_empty()).collect();
     agents.sort_unstable();
     agents.dedup();
-    let of_chart = async {
-        if is_part {
-            return Ok(Vec::new());
-        }
-        let newest = ListCallsRequest { session_id: id.clone(), page_size: CHARTED, ..Default::default() };
-        let mut sessions = sessions.clone();
-        sessions.list_calls(newest).await.map(|found| found.into_inner().calls).map_err(PageError::from)
-    };
-    let halts = halts(sessions.clone(), (&agents, &found.calls), (now.halt.as_ref(), &id));
-    let (of_chart, halts) = try_join!(of_chart, halts)?;
+    let halts = halts(sessions.clone(), (&agents, &found.calls), (halt.as_ref(), &id));
+    let mut totals = sessions.clone();
+    let whole = async { Ok(totals.get_session(GetSessionRequest { session_id: id.clone() }).await?.into_inner()) };
+    let (halts, whole) = try_join!(halts, whole)?;
+    let (tokens, refused_calls) = (whole.tokens, whole.refused_calls);
+    let whole = whole.session.unwrap_or_default();
     let questions = questions(visitor, &id, &found.calls).await?;
     let path = path(&id);
     let next = match found.next_page_token.as_str() {
         "" => String::new(),
-        next => format!("{path}?order={}&after={next}", if is_oldest_first { "oldest" } else { "newest" }),
+        next => link(&path, is_oldest_first, is_refused, next),
     };
     let page = Page {
         frame: Frame::new(visitor, sessions::PATH, format!("Session {id}")),
         budgets: state.budgets.iter().map(Budget::new).collect(),
-        chart: Chart::new(&state.budgets, &of_chart),
         halts,
         questions,
-        grants: grants.into_inner().grants,
+        grants,
         raisable: raise::choices(&state.budgets),
-        segments: segments(found.calls),
+        trace: Trace::new(&id, found.calls, visitor.now.as_millis()),
+        took: super::sessions::lasted(&whole),
+        whole,
+        tokens,
+        refused_calls,
         is_oldest_first,
+        is_refused,
         is_live: !is_oldest_first && place.after.is_empty(),
         next,
+        links: Links {
+            all: link(&path, is_oldest_first, false, ""),
+            refused: link(&path, is_oldest_first, true, ""),
+            newest: link(&path, false, is_refused, ""),
+            oldest: link(&path, true, is_refused, ""),
+        },
         agents,
         is_operator: visitor.is_one_of(&[Role::Operator]),
         done: describe_action(&place.done),
         fault: fault.as_ref().map(|fault| fault.message().to_owned()),
         form,
         state,
+        is_unavailable,
         id,
         path,
     };
     let html = if is_part { page.as_now().render()? } else { page.render()? };
     Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
+}
+
+/// The state of a session with its halt; none where it cannot be read now, as that of a call tree that takes long to
+/// load.
+async fn state(visitor: &Visitor, id: &str, is_part: bool) -> Result<Option<WatchSessionResponse>, Status> {
+    let read = async {
+        let watched = WatchSessionRequest { session_id: id.to_owned() };
+        let watched = SessionServiceClient::new(visitor.calls.clone()).watch_session(watched).await?;
+        let mut now = watched.into_inner().message().await?.unwrap_or_default();
+        if !is_part {
+            // The watched state may be half a second old, and the user may just have changed something.
+            let asked = GetSessionStateRequest { session_id: id.to_owned(), ..GetSessionStateRequest::default() };
+            let mut gate = GateServiceClient::new(visitor.calls.clone());
+            now.state = gate.get_session_state(asked).await?.into_inner().state;
+        }
+        Ok::<_, Status>(now)
+    };
+    match timeout(STATE_TIME, read).await {
+        Ok(Ok(now)) => Ok(Some(now)),
+        Ok(Err(status)) if !matches!(status.code(), Code::ResourceExhausted | Code::DeadlineExceeded) => Err(status),
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
 }
 
 /// Open requests of the session, and of sessions whose calls are shown.
@@ -312,7 +312,7 @@ impl Change {
                     session_id,
                     tool_pattern: self.tools.trim().to_owned(),
                     ceiling: number("calls", &self.calls)?.into(),
-                    ttl: Some(Duration { seconds, nanos: 0 }),
+                    ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
                     reason,
                 };
                 grants.create_grant(asked).await?;
@@ -348,22 +348,6 @@ async fn change(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Cha
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_use_of_budgets_is_told_backwards_from_now() {
-        let left = |dimension: BudgetDimension, used, limit| BudgetUsage {
-            scope: BudgetScope::CallTree.into(),
-            dimension: dimension.into(),
-            used,
-            limit,
-            extra: 0,
-        };
-        let budgets = [left(BudgetDimension::ToolCalls, 5, 10), left(BudgetDimension::Steps, 6, 100)];
-        let call = |seq, attempt| CallEntry { seq, attempt, ..CallEntry::default() };
-        let chart = Chart::new(&budgets, &[call(9, 1), call(7, 0), call(4, 1)]);
-        assert_eq!(chart.names.len(), 2);
-        assert_eq!(chart.rows, [(4, vec![40, 4]), (7, vec![40, 5]), (9, vec![50, 6])]);
-    }
 
     #[test]
     fn a_name_is_one_part_of_a_path() {

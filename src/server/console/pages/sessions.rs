@@ -10,8 +10,9 @@ use axum::{
 use prost_types::Timestamp;
 use serde::Deserialize;
 use tokio::try_join;
-use tonic::Code;
+use tonic::{Code, Status};
 
+use super::session_search::{DECISIONS, HOURS, OUTCOMES, STATES, Search};
 use crate::console::{
     Console,
     fault::PageError,
@@ -21,10 +22,11 @@ use crate::console::{
     labels::{self, StyledWord},
     visitor::{Visitor, is_here},
 };
+use callgate_core::{domain::reason::Reason, rules::RULES};
 use callgate_proto::v1::{
-    CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
-    ListSessionsRequest, OutcomeStatus, ResumeRequest, Role, SessionStatus, SessionSummary,
-    gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
+    GetSessionRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListNamesRequest,
+    ListSessionsResponse, NameKind, ResumeRequest, Role, SessionSummary, gate_service_client::GateServiceClient,
+    session_service_client::SessionServiceClient,
 };
 
 /// Its link.
@@ -34,125 +36,30 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list).post(stop))
 }
 
-/// Search by the parameters of the page's address.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Search {
-    q: String,
-    agent: String,
-    tool: String,
-    decision: String,
-    rule: String,
-    reason: String,
-    outcome: String,
-    state: String,
-    /// Hours back; empty for all.
-    hours: String,
-    after: String,
-    done: String,
-    part: String,
-}
-
-/// Words of a form, with their values.
-const DECISIONS: [(&str, Decision); 6] = [
-    ("ALLOW", Decision::Allow),
-    ("ASK", Decision::Ask),
-    ("WAIT", Decision::Wait),
-    ("REUSE", Decision::Reuse),
-    ("DENY", Decision::Deny),
-    ("STOP", Decision::Stop),
-];
-const OUTCOMES: [(&str, OutcomeStatus); 5] = [
-    ("running", OutcomeStatus::Running),
-    ("success", OutcomeStatus::Success),
-    ("error", OutcomeStatus::Error),
-    ("cancelled", OutcomeStatus::Cancelled),
-    ("unknown", OutcomeStatus::Unknown),
-];
-const STATES: [(&str, SessionStatus); 5] = [
-    ("halted", SessionStatus::Halted),
-    ("held", SessionStatus::Held),
-    ("running", SessionStatus::Calling),
-    ("stopped", SessionStatus::Stopped),
-    ("idle", SessionStatus::Idle),
-];
-const HOURS: [(&str, &str); 4] =
-    [("1", "last hour"), ("24", "last day"), ("168", "last week"), ("720", "last 30 days")];
-
-fn parse_name<T: Copy + Into<i32>>(field: &str, known: &[(&str, T)], name: &str) -> Result<i32, PageError> {
-    if name.is_empty() {
-        return Ok(0);
-    }
-    let found = known.iter().find(|(known, _)| *known == name).map(|(_, member)| (*member).into());
-    found.ok_or_else(|| PageError::field(format!("{field}: {name} is none of the choices")))
-}
-
-impl Search {
-    fn is_empty(&self) -> bool {
-        let Self { q, agent, tool, decision, rule, reason, outcome, state, hours, .. } = self;
-        [q, agent, tool, decision, rule, reason, outcome, state, hours].iter().all(|field| field.is_empty())
-    }
-
-    fn request(&self, now_ms: i64) -> Result<ListSessionsRequest, PageError> {
-        let start_time = match self.hours.as_str() {
-            "" => None,
-            hours => {
-                let hours: i64 = hours.parse().map_err(|_| PageError::field("hours: must be a whole number"))?;
-                Some(Timestamp {
-                    seconds: (now_ms / 1_000).saturating_sub(hours.saturating_mul(3_600)).max(0),
-                    nanos: 0,
-                })
-            }
-        };
-        let calls = CallFilter {
-            agent_id: self.agent.trim().to_owned(),
-            tool: self.tool.trim().to_owned(),
-            decision: parse_name("decision", &DECISIONS, &self.decision)?,
-            rule: self.rule.trim().to_owned(),
-            reason: self.reason.trim().to_owned(),
-            status: parse_name("outcome", &OUTCOMES, &self.outcome)?,
-            text: self.q.trim().to_owned(),
-            start_time,
-            ..CallFilter::default()
-        };
-        let status = parse_name("state", &STATES, &self.state)?;
-        let calls = (calls != CallFilter::default()).then_some(calls);
-        Ok(ListSessionsRequest { page_size: 50, page_token: self.after.clone(), calls, status })
-    }
-
-    /// The address of the same search, behind a page.
-    fn path(&self, after: &str) -> String {
-        let Self { q, agent, tool, decision, rule, reason, outcome, state, hours, .. } = self;
-        let fields = [
-            ("q", q.as_str()),
-            ("agent", agent),
-            ("tool", tool),
-            ("decision", decision),
-            ("rule", rule),
-            ("reason", reason),
-            ("outcome", outcome),
-            ("state", state),
-            ("hours", hours),
-            ("after", after),
-        ];
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
-        let query = query.finish();
-        if query.is_empty() { PATH.to_owned() } else { format!("{PATH}?{query}") }
-    }
-}
+/// Sessions of a page.
+pub(super) const PAGE: usize = 50;
+/// Answers in a row that a page asks for by itself: a bound of the time that it searches.
+const ANSWERS_MAX: u32 = 20;
 
 #[derive(Template)]
-#[template(path = "sessions.html", blocks = ["found"])]
+#[template(path = "sessions.html", blocks = ["found", "more"])]
 struct Page {
     frame: Frame,
     search: Search,
     rows: Vec<SessionRow>,
+    /// The only row is the session of this very id.
+    is_exact: bool,
+    /// The same search for the text.
+    anyway: String,
     /// Path of the next page; empty after the last one.
     next: String,
+    /// A search that goes on by itself.
+    progress: Option<Progress>,
+    columns: [Column; 4],
     /// Start of the scanned time; none where all was scanned.
     since: Option<Timestamp>,
     is_sealed: bool,
+    is_name_prefix: bool,
     /// The page without a filter, which keeps itself up to date.
     is_live: bool,
     halts: Vec<ActiveHalt>,
@@ -162,10 +69,58 @@ struct Page {
     halting: Halting,
 }
 
+/// Progress of a search.
+struct Progress {
+    searched: u64,
+    left: u64,
+    trees: u64,
+    /// Address of the next answer; empty: the page asks for no more by itself.
+    next: String,
+}
+
+impl Progress {
+    /// None where an answer is as long as a page, or the search is complete.
+    fn new(search: &Search, found: &ListSessionsResponse) -> Option<Self> {
+        let left = found.searched_range.as_ref().map_or(0, |range| range.remaining_call_trees);
+        if found.next_page_token.is_empty() || search.is_empty() || found.sessions.len() >= PAGE {
+            return None;
+        }
+        // Those of the first answer are not counted: it has none to begin with.
+        let trees = search.trees.max(left);
+        let (answers, begun) = ((search.answers + 1).to_string(), trees.to_string());
+        let fields = [("after", found.next_page_token.as_str()), ("answers", &answers), ("trees", &begun)];
+        let fields = fields.into_iter().chain([("part", "more")]);
+        let next =
+            if search.answers + 1 < ANSWERS_MAX { search.path(&fields.collect::<Vec<_>>()) } else { String::new() };
+        Some(Self { searched: trees - left, left, trees, next })
+    }
+}
+
+/// A column by which the list is sorted.
+struct Column {
+    name: &'static str,
+    path: String,
+    is_sorted: bool,
+}
+
+impl Column {
+    fn new(search: &Search, sort: &str, name: &'static str) -> Self {
+        Self { name, path: search.path(&[("sort", sort)]), is_sorted: search.sort == sort }
+    }
+}
+
 struct SessionRow {
     session: SessionSummary,
+    took: String,
     standing: StyledWord,
     decision: StyledWord,
+}
+
+/// From the first event of a session to the last one of its call tree.
+pub(super) fn lasted(session: &SessionSummary) -> String {
+    let ms = |at: &Option<Timestamp>| at.as_ref().map_or(0, |at| at.seconds * 1_000 + i64::from(at.nanos) / 1_000_000);
+    let lasted = ms(&session.update_time).saturating_sub(ms(&session.create_time));
+    labels::exact_span(u64::try_from(lasted).unwrap_or(0))
 }
 
 /// A halt that holds.
@@ -196,7 +151,43 @@ pub(super) fn describe_action(word: &str) -> &'static str {
     }
 }
 
+/// The session whose id is searched, read by its key; none where there is no such session.
+async fn exact(visitor: &Visitor, search: &Search) -> Result<Option<SessionSummary>, Status> {
+    let Some(id) = search.id() else { return Ok(None) };
+    let asked = GetSessionRequest { session_id: id.to_owned() };
+    match SessionServiceClient::new(visitor.calls.clone()).get_session(asked).await {
+        Ok(found) => Ok(found.into_inner().session),
+        // A text may be longer than an id.
+        Err(status) if matches!(status.code(), Code::NotFound | Code::InvalidArgument) => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
+/// Names for a field, as the options of its list.
+#[derive(Template)]
+#[template(source = "{% for name in names %}<option>{{ name|visible_text }}</option>{% endfor %}", ext = "html")]
+struct Suggestions {
+    names: Vec<String>,
+}
+
+impl Suggestions {
+    async fn of(visitor: &Visitor, kind: NameKind, text: &str) -> Result<Self, PageError> {
+        let asked = ListNamesRequest { kind: kind.into(), text: text.trim().to_owned(), max_names: 20 };
+        let found = SessionServiceClient::new(visitor.calls.clone()).list_names(asked).await?.into_inner();
+        Ok(Self { names: found.names.into_iter().map(|entry| entry.name).collect() })
+    }
+}
+
 async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response, PageError> {
+    let field = match search.part.as_str() {
+        "agents" => Some((NameKind::Agent, &search.agent)),
+        "users" => Some((NameKind::User, &search.user)),
+        "tools" => Some((NameKind::Tool, &search.tool)),
+        _ => None,
+    };
+    if let Some((kind, text)) = field {
+        return Ok(Html(Suggestions::of(&visitor, kind, text).await?.render()?).into_response());
+    }
     page(&visitor, search, None, Halting::default()).await
 }
 
@@ -208,27 +199,40 @@ async fn page(
 ) -> Result<Response, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let mut stopped = sessions.clone();
-    let (found, halts) = try_join!(
-        sessions.list_sessions(search.request(visitor.now.as_millis())?),
-        stopped.list_halts(ListHaltsRequest { page_size: 500, ..Default::default() }),
-    )?;
-    let (found, halts) = (found.into_inner(), halts.into_inner().halts);
+    let request = search.request(visitor.now.as_millis())?;
+    let found = async {
+        match exact(visitor, &search).await? {
+            Some(session) => Ok((ListSessionsResponse { sessions: vec![session], ..Default::default() }, true)),
+            None => sessions.list_sessions(request).await.map(|found| (found.into_inner(), false)),
+        }
+    };
+    let halts = stopped.list_halts(ListHaltsRequest { page_size: 500, ..Default::default() });
+    let ((found, is_exact), halts) = try_join!(found, halts)?;
+    let halts = halts.into_inner().halts;
+    let progress = Progress::new(&search, &found);
     let searched = found.searched_range.unwrap_or_default();
     let row = |session: SessionSummary| SessionRow {
         standing: labels::standing(session.status()),
         decision: labels::decision(session.last_decision()),
+        took: lasted(&session),
         session,
     };
+    let columns = [("calls", "Calls"), ("cost", "Cost"), ("duration", "Duration"), ("", "Last activity")];
     let page = Page {
         frame: Frame::new(visitor, PATH, "Sessions"),
         rows: found.sessions.into_iter().map(row).collect(),
+        is_exact,
+        anyway: search.path(&[("by", "text")]),
         next: match found.next_page_token.as_str() {
             "" => String::new(),
-            next => search.path(next),
+            next => search.path(&[("after", next)]),
         },
+        progress,
+        columns: columns.map(|(sort, name)| Column::new(&search, sort, name)),
         since: searched.since_time,
         is_sealed: searched.has_encrypted_arguments,
-        is_live: search.is_empty() && search.after.is_empty(),
+        is_name_prefix: searched.name_prefix_only,
+        is_live: search.is_empty() && search.sort.is_empty() && search.after.is_empty(),
         halts: halts.into_iter().map(ActiveHalt::new).collect(),
         is_operator: visitor.is_one_of(&[Role::Operator]),
         done: describe_action(&search.done),
@@ -238,6 +242,7 @@ async fn page(
     };
     let html = match page.search.part.as_str() {
         "found" => page.as_found().render()?,
+        "more" => page.as_more().render()?,
         _ => page.render()?,
     };
     Ok((fault.map_or(http::StatusCode::OK, |fault| fault.code()), Html(html)).into_response())

@@ -1,16 +1,7 @@
-//! Calls as a timeline: those of one session together, and in them those of one model turn.
+//! A call in short, as lists of calls and its own page show it.
 
 use crate::console::labels::{self, StyledWord};
 use callgate_proto::v1::{CallEntry, Decision, Finding, FollowUpKind};
-
-/// Calls in a row of one session.
-pub(super) struct Segment {
-    pub(super) session: String,
-    pub(super) agent: String,
-    /// Depth of the indent, at most `DEPTH_MAX`.
-    pub(super) depth: u32,
-    pub(super) turns: Vec<Vec<Step>>,
-}
 
 /// One call.
 pub(super) struct Step {
@@ -45,9 +36,6 @@ impl Note {
         self.level.unwrap_or(self.word).class
     }
 }
-
-/// The deepest indent.
-const DEPTH_MAX: u32 = 6;
 
 /// Path of a call's page.
 pub(super) fn path(session: &str, call_id: &str) -> String {
@@ -104,46 +92,9 @@ impl Step {
     }
 }
 
-pub(super) fn segments(calls: Vec<CallEntry>) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
-    for call in calls {
-        let is_next = segments.last().is_none_or(|last| last.session != call.session_id);
-        if is_next {
-            segments.push(Segment {
-                session: call.session_id.clone(),
-                agent: call.agent_id.clone(),
-                depth: call.depth.min(DEPTH_MAX),
-                turns: Vec::new(),
-            });
-        }
-        let Some(segment) = segments.last_mut() else { continue };
-        let batch = call.batch;
-        let step = Step::new(call);
-        match segment.turns.last_mut() {
-            Some(turn) if turn.first().is_some_and(|first| first.call.batch == batch) => turn.push(step),
-            _ => segment.turns.push(vec![step]),
-        }
-    }
-    segments
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn call(session: &str, batch: u64, seq: u64) -> CallEntry {
-        CallEntry { session_id: session.into(), batch, seq, call_id: format!("c{seq}"), ..CallEntry::default() }
-    }
-
-    #[test]
-    fn calls_of_one_turn_stand_together_and_so_do_those_of_a_session() {
-        let calls = vec![call("a", 1, 1), call("a", 1, 2), call("a", 3, 3), call("b", 4, 4), call("a", 5, 5)];
-        let told: Vec<(String, Vec<usize>)> = segments(calls)
-            .into_iter()
-            .map(|segment| (segment.session, segment.turns.iter().map(Vec::len).collect()))
-            .collect();
-        assert_eq!(told, [("a".into(), vec![2, 1]), ("b".into(), vec![1]), ("a".into(), vec![1])]);
-    }
 
     #[test]
     fn one_finding_decides_and_a_warning_with_a_permit_does_not() {

@@ -18,6 +18,7 @@ use callgate_core::{
     domain::{
         approval_notes::{CLAIM_MS, COMMENTS_MAX},
         budget::RAISED_MAX,
+        calls::{JUDGMENTS_COUNTED_MAX, NAMED_CALLS_MAX},
         control::PLAN_MAX,
         grant::GRANTS_MAX,
         json::{BYTES_MAX, DEPTH_MAX},
@@ -106,9 +107,12 @@ fn numbers_of_lists_and_commands() -> Numbers {
             plain([&PAGE_MAX, &PAGE_DEFAULT]),
         ),
         (
-            "ListPoliciesRequest.page_size ListSessionsRequest.page_size ListCallsRequest.page_size",
+            "ListPoliciesRequest.page_size ListSessionsRequest.page_size ListCallsRequest.page_size \
+             ListNamesRequest.max_names",
             plain([&PAGE_MAX, &SHORT_PAGE_DEFAULT]),
         ),
+        ("ListNamesResponse", plain([&NAMED_CALLS_MAX])),
+        ("GetSessionResponse.refused_calls", plain([&JUDGMENTS_COUNTED_MAX])),
         ("ListApprovalsRequest.group CreateTokenRequest.name", vec![bytes(TEXT_BYTES_MAX)]),
         ("ListApprovalsResponse.total_size", plain([&crate::gate::OPEN_MAX])),
         ("ApprovalService", plain([&COMMENTS_MAX])),
