@@ -28,6 +28,7 @@ mod learned;
 mod leases;
 mod minute_metrics;
 mod owners;
+mod part;
 mod policies;
 mod policy_check;
 mod policy_hashing;
@@ -46,6 +47,7 @@ mod tenants;
 mod tokens;
 mod trees;
 mod upkeep;
+mod usage_report;
 mod waiting;
 
 use std::{collections::BTreeSet, sync::Arc};

@@ -332,7 +332,8 @@ async fn audits(sweep: &mut Sweep) {
 async fn fleets(sweep: &mut Sweep) {
     let mut client = FleetServiceClient::new(sweep.channel.clone());
     sweep! { sweep, client;
-        "FleetService/GetFleet" get_fleet whole v1::GetFleetRequest {};
+        "FleetService/GetFleet" get_fleet whole v1::GetFleetRequest::default();
+        "FleetService/GetUsage" get_usage whole v1::GetUsageRequest::default();
     }
 }
 

@@ -103,7 +103,7 @@ impl FleetClient {
         let page = into_response(sessions.list_sessions(with_timeout(request)).await)?;
         (fleet.sessions, fleet.has_more) = (page.sessions, !page.next_page_token.is_empty());
         fleet.sessions.retain(|session| session.parent_session_id.is_empty());
-        let overview = FleetServiceClient::new(self.wire.clone()).get_fleet(with_timeout(GetFleetRequest {})).await;
+        let overview = FleetServiceClient::new(self.wire.clone()).get_fleet(with_timeout(GetFleetRequest::default())).await;
         fleet.overview = into_response(overview)?.fleet.unwrap_or_default();
         fleet.halts = into_response(sessions.list_halts(with_timeout(ListHaltsRequest::default())).await)?.halts;
         let state = ApprovalState::Pending.into();

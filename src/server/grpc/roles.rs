@@ -95,7 +95,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("RebuildRetryProfiles", ADMIN),
         ],
     ),
-    ("FleetService", &[("GetFleet", PEOPLE)]),
+    ("FleetService", &[("GetFleet", PEOPLE), ("GetUsage", PEOPLE)]),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
     ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reencrypt", ADMIN)]),
     // Admins of the tenant `default`, which the service checks itself.

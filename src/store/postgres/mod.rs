@@ -68,6 +68,7 @@ mod tokens;
 mod traced;
 mod trees;
 mod usage;
+mod usage_report;
 mod verification;
 mod writer;
 
@@ -115,6 +116,7 @@ pub use retention::{RETAIN_DAYS_MIN, RetentionResult, retain};
 pub use server_roles::{CarriedState, analyze, make_roles, read_carried_state};
 pub use stock::{Pool, Questions, StoreLoad};
 pub use traced::{BatchSpans, namespace};
+pub use usage_report::UsagePeriod;
 pub use verification::{Contents, look_over};
 pub use writer::CommittedChange;
 pub(crate) use {

@@ -55,7 +55,7 @@ async fn page(
     page_token: String,
     verified: Option<VerifyAuditResponse>,
 ) -> Result<Html<String>, PageError> {
-    let asked = ListAuditEntriesRequest { page_size: 50, page_token };
+    let asked = ListAuditEntriesRequest { page_size: 50, page_token, filter: None };
     let found = AuditServiceClient::new(visitor.calls.clone()).list_audit_entries(asked).await?.into_inner();
     let frame = Frame::new(visitor, PATH, "Audit log");
     Ok(Html(Page { frame, entries: found.entries, next: found.next_page_token, verified }.render()?))

@@ -5,6 +5,7 @@ mod approvals;
 mod audit;
 mod backtest;
 mod call;
+mod charts;
 mod difference;
 mod edit;
 mod history;
@@ -46,6 +47,7 @@ pub(super) const LINKS: [NavigationLink; 8] = [
 pub(super) fn router() -> Router<Console> {
     Router::new()
         .merge(now::router())
+        .merge(charts::router())
         .merge(approvals::router())
         .merge(approval::router())
         .merge(sessions::router())
