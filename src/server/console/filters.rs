@@ -54,6 +54,14 @@ pub(super) fn moment(at: &Option<Timestamp>, _: &dyn Values) -> askama::Result<S
     Ok(Safe(format!("<time datetime=\"{machine}\">{people}</time>")))
 }
 
+/// `{{ at|instant }}`: the same to the millisecond, for timelines.
+#[filter_fn]
+pub(super) fn instant(at: &Option<Timestamp>, _: &dyn Values) -> askama::Result<Safe<String>> {
+    let Some(at) = at.as_ref().and_then(time) else { return Ok(Safe(String::new())) };
+    let (machine, people) = (at.format("%Y-%m-%dT%H:%M:%S%.3fZ"), at.format("%Y-%m-%d %H:%M:%S%.3f UTC"));
+    Ok(Safe(format!("<time datetime=\"{machine}\" data-precise=\"1\">{people}</time>")))
+}
+
 /// `{{ text|visible_text }}`: the same for attributes, which hold no elements.
 #[filter_fn]
 pub(super) fn visible_text(text: impl AsRef<str>, _: &dyn Values) -> askama::Result<String> {
