@@ -26,6 +26,6 @@ pub use postgres::{
     DistributionResult, DueTree, DueTrees, ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, Inspection, Lane,
     Learn, ModelPrices, NewNotification, OpenCircuit, PARTS, Pending, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN,
     Refusals, Reseal, RetentionResult, Rights, SchemaState, SessionTree, SignedIn, Store, StoreLoad, StoreSettings,
-    TenantActivity, TriedTree, UsagePeriod, Uses, analyze, audit, clocks, copy_calls, distribute, inspect, look_over, make_roles,
-    namespace, parse_url, reached_at, read_carried_state, retain, set_prices,
+    TenantActivity, TriedTree, UsagePeriod, Uses, analyze, audit, clocks, copy_calls, distribute, inspect, look_over,
+    make_roles, namespace, parse_url, reached_at, read_carried_state, retain, set_prices,
 };

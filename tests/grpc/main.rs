@@ -42,5 +42,6 @@ mod storm;
 mod sweep;
 mod timing;
 mod tls;
+mod usage;
 mod waiting;
 mod witnesses;

@@ -20,8 +20,8 @@ use super::{
 use callgate_core::domain::{
     budget::Budgets,
     fleet::{
-        self, ApprovalLifetime, BudgetNearLimit, Calling, DecisionCounts, FleetOverview, FleetPart, MINUTE_MS, TimeSpan,
-        ToolTrouble,
+        self, ApprovalLifetime, BudgetNearLimit, Calling, DecisionCounts, FleetOverview, FleetPart, MINUTE_MS,
+        TimeSpan, ToolTrouble,
     },
     ids::TenantId,
     time::Timestamp,
@@ -51,22 +51,25 @@ impl Fleets {
     }
 }
 
+/// A value with the time at which its read began.
+type Dated<T> = (T, Timestamp);
+
 /// Parts of a tenant's overview, and what their next reads continue from.
 #[derive(Debug, Default)]
 pub(super) struct CachedFleet {
-    decisions: Part<(BTreeMap<Timestamp, DecisionCounts>, DecisionCounts)>,
+    decisions: Part<Dated<(BTreeMap<Timestamp, DecisionCounts>, DecisionCounts)>>,
     counted: tokio::sync::Mutex<CountedMinutes>,
-    approvals: Part<Vec<ApprovalLifetime>>,
-    halts: Part<Vec<TimeSpan>>,
-    running: Part<Calling>,
-    stopped: Part<u64>,
-    stopped_minutes: Part<BTreeMap<Timestamp, u64>>,
+    approvals: Part<Dated<Vec<ApprovalLifetime>>>,
+    halts: Part<Dated<Vec<TimeSpan>>>,
+    running: Part<Dated<Calling>>,
+    stopped: Part<Dated<u64>>,
+    stopped_minutes: Part<Dated<BTreeMap<Timestamp, u64>>>,
     /// Sessions that were stopped at the end of minutes that are over.
     stopped_before: tokio::sync::Mutex<BTreeMap<Timestamp, u64>>,
-    tools: Part<Vec<ToolTrouble>>,
+    tools: Part<Dated<Vec<ToolTrouble>>>,
     /// Active call trees, and budgets near their limit.
-    budgets: Part<(u64, Vec<BudgetNearLimit>)>,
-    savings: Part<Savings>,
+    budgets: Part<Dated<(u64, Vec<BudgetNearLimit>)>>,
+    savings: Part<Dated<Savings>>,
     saved: tokio::sync::Mutex<Savings>,
     pub(super) usage: UsageParts,
 }
@@ -87,11 +90,16 @@ pub struct PlaneHealth {
     pub uncommitted: usize,
 }
 
+/// A part, with the duration of its read.
+type PartResult<T> = (FleetPart, Result<(Arc<Dated<T>>, Duration), NoAnswer>);
+
 /// The requested parts as they are read.
 struct PartReads<'a> {
     insight: &'a Insight,
     wanted: &'a [FleetPart],
     read: usize,
+    /// When the newest of them was read.
+    newest: Timestamp,
     slowest: Duration,
     failed: Vec<(FleetPart, NoAnswer)>,
 }
@@ -101,9 +109,11 @@ impl PartReads<'_> {
     async fn read<T: Send + Sync + 'static>(
         &self,
         name: FleetPart,
-        part: &Part<T>,
+        part: &Part<Dated<T>>,
         read: impl Future<Output = Result<T, NoAnswer>> + Send + 'static,
-    ) -> Option<(FleetPart, Result<(Arc<T>, Duration), NoAnswer>)> {
+    ) -> Option<PartResult<T>> {
+        let began = self.insight.store.now();
+        let read = async move { Ok((read.await?, began)) };
         let shared = if name == FleetPart::Budgets { TREES_EVERY } else { SHARED };
         let is_wanted = self.wanted.is_empty() || self.wanted.contains(&name);
         match is_wanted {
@@ -112,10 +122,11 @@ impl PartReads<'_> {
         }
     }
 
-    fn note<T>(&mut self, part: Option<(FleetPart, Result<(Arc<T>, Duration), NoAnswer>)>) -> Option<Arc<T>> {
+    fn note<T>(&mut self, part: Option<PartResult<T>>) -> Option<Arc<Dated<T>>> {
         match part? {
             (_, Ok((value, took))) => {
                 self.read += 1;
+                self.newest = self.newest.max(value.1);
                 self.slowest = self.slowest.max(took);
                 Some(value)
             }
@@ -134,7 +145,8 @@ impl Insight {
     /// [`NoAnswer`] when none of the parts can be read.
     pub async fn fleet(self: &Arc<Self>, tenant: TenantId, wanted: &[FleetPart]) -> Result<FleetOverview, NoAnswer> {
         let fleet = self.fleets.of(tenant);
-        let mut reads = PartReads { insight: self, wanted, read: 0, slowest: Duration::ZERO, failed: Vec::new() };
+        let (newest, slowest) = (Timestamp::default(), Duration::ZERO);
+        let mut reads = PartReads { insight: self, wanted, read: 0, newest, slowest, failed: Vec::new() };
         let by = |insight: &Arc<Self>| (Arc::clone(insight), Arc::clone(&fleet));
         let (decisions, approvals, halts, running, stopped, stopped_minutes, tools, budgets, savings) = tokio::join!(
             reads.read(FleetPart::Decisions, &fleet.decisions, read_decisions(by(self), tenant)),
@@ -148,40 +160,40 @@ impl Insight {
             reads.read(FleetPart::Savings, &fleet.savings, read_savings(by(self), tenant)),
         );
         let decisions = reads.note(decisions).unwrap_or_default();
-        let asked = reads.note(approvals).unwrap_or_default();
+        let approvals = reads.note(approvals).unwrap_or_default();
         let halted = reads.note(halts).unwrap_or_default();
-        let calling = reads.note(running).map_or_else(Calling::default, |calling| *calling);
-        let stopped = reads.note(stopped).map_or(0, |stopped| *stopped);
-        let mut stopped_minutes = reads.note(stopped_minutes).map(|minutes| (*minutes).clone()).unwrap_or_default();
-        let tools = reads.note(tools).map(|tools| (*tools).clone()).unwrap_or_default();
+        let running = reads.note(running).unwrap_or_default();
+        let stopped = reads.note(stopped).map_or(0, |stopped| stopped.0);
+        let mut stopped_minutes = reads.note(stopped_minutes).map(|minutes| minutes.0.clone()).unwrap_or_default();
+        let tools = reads.note(tools).unwrap_or_default();
         let budgets = reads.note(budgets).unwrap_or_default();
         let savings = reads.note(savings);
         if let (0, Some((_, problem))) = (reads.read, reads.failed.first()) {
             return Err(problem.clone());
         }
-        let now = self.store.now();
+        let (now, asked) = (reads.newest, &approvals.0);
         stopped_minutes.insert(floor(now), stopped);
         let past = MinuteSources {
-            judged: &decisions.0,
-            asked: &asked,
-            halted: &halted,
+            judged: &decisions.0.0,
+            asked,
+            halted: &halted.0,
             stopped: &stopped_minutes,
-            saved: savings.as_deref(),
+            saved: savings.as_deref().map(|(savings, at)| (savings, *at)),
             seen: &|minute| self.server.minute_metrics.of(tenant, minute),
         };
-        let (open_approvals, held) = open(&asked, now);
+        let (open_approvals, held) = open(asked, now);
         Ok(FleetOverview {
             at: now,
             minutes: past.minutes(now),
-            lately: decisions.1,
-            calling: Calling { active_trees: budgets.0, ..calling },
+            lately: decisions.0.1,
+            calling: Calling { active_trees: budgets.0.0, ..running.0 },
             held,
             stopped,
             open_approvals,
-            oldest_approval: oldest(&asked, now),
-            tools,
-            budgets: budgets.1.clone(),
-            saved: savings.map(|savings| (savings.today, savings.day, savings.until())),
+            oldest_approval: oldest(asked, now),
+            tools: tools.0.clone(),
+            budgets: budgets.0.1.clone(),
+            saved: savings.map(|savings| (savings.0.today, savings.0.day, savings.0.until())),
             database_ms: u64::try_from(reads.slowest.as_millis()).unwrap_or(u64::MAX),
             unavailable: reads.failed.into_iter().map(|(part, problem)| (part, problem.to_string())).collect(),
         })
@@ -263,10 +275,7 @@ async fn read_tools((insight, _): PartSources, tenant: TenantId) -> Result<Vec<T
     Ok(insight.operators.tool_troubles(tenant).await?)
 }
 
-async fn read_budgets(
-    (insight, _): PartSources,
-    tenant: TenantId,
-) -> Result<(u64, Vec<BudgetNearLimit>), NoAnswer> {
+async fn read_budgets((insight, _): PartSources, tenant: TenantId) -> Result<(u64, Vec<BudgetNearLimit>), NoAnswer> {
     let limits = fleet::shared_limits(insight.server.policy(tenant).rules.get::<Budgets>(), &SHARED_BUDGETS);
     Ok(insight.operators.near_their_end(tenant, &limits, insight.store.now().day()).await?)
 }

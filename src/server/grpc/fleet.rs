@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response};
+use tonic::{Request, Response, Status};
 
 use super::{
     MethodResult,
@@ -11,10 +11,12 @@ use super::{
     limits::PAGE_DEFAULT,
     service,
     sessions::halt_state,
+    status,
+    tenants::of_the_plane,
     time::{point_in_time, timestamp},
 };
 use crate::{
-    gate::Insight,
+    gate::{Insight, TenantChange},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -39,6 +41,23 @@ pub(super) struct FleetService {
 impl FleetService {
     pub(super) fn new(insight: Arc<Insight>) -> Self {
         Self { insight }
+    }
+
+    /// The named tenant, for those who may read of any; else the credential's.
+    fn tenant<T>(&self, request: &Request<T>, name: &str) -> Result<TenantId, Status> {
+        if name.is_empty() {
+            return identity::tenant(request);
+        }
+        let own = identity::of(request)?.tenant;
+        let tenants = self.insight.server.tenants();
+        let named = tenants.iter().find(|tenant| tenant.name == name);
+        match named {
+            Some(tenant) if tenant.id == own => Ok(own),
+            named => {
+                of_the_plane(request)?;
+                named.map(|tenant| tenant.id).ok_or_else(|| status::tenant_change_status(&TenantChange::Unknown))
+            }
+        }
     }
 
     fn plane(&self, tenant: TenantId, database_ms: u64) -> v1::ServerHealth {
@@ -177,7 +196,7 @@ fn encode_totals(totals: &UsageTotals) -> v1::UsageTotals {
 #[tonic::async_trait]
 impl v1::fleet_service_server::FleetService for FleetService {
     async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> MethodResult<v1::GetFleetResponse> {
-        let tenant = identity::tenant(&request)?;
+        let tenant = self.tenant(&request, &request.get_ref().tenant)?;
         let parts: Vec<FleetPart> = decode_members::<v1::FleetPart, _>("parts", &request.get_ref().parts)?;
         let fleet = service::answer_in_time(Box::pin(self.insight.fleet(tenant, &parts))).await?;
         let unavailable = |(part, problem): &(FleetPart, String)| v1::UnavailablePart {
@@ -206,7 +225,7 @@ impl v1::fleet_service_server::FleetService for FleetService {
     }
 
     async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> MethodResult<v1::GetUsageResponse> {
-        let tenant = identity::tenant(&request)?;
+        let tenant = self.tenant(&request, &request.get_ref().tenant)?;
         let message = request.into_inner();
         let (from, until) = decode_period(&message, self.insight.decisions.store.now())?;
         let by: Vec<UsageDimension> = decode_members::<v1::UsageDimension, _>("group_by", &message.group_by)?;

@@ -50,13 +50,14 @@ pub const ROUTES: [RouteAccess; 5] = [
 
 /// The first segments of the paths of pages; all below one is of the same page. Pages need no role here: the console
 /// authenticates by itself, since browsers present no credential but its own cookie.
-pub const PAGES: [&str; 15] = [
+pub const PAGES: [&str; 16] = [
     "",
     "approvals",
     "assets",
     "audit",
     "calls",
     "charts",
+    "costs",
     "events",
     "learning",
     "policy",

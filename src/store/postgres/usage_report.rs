@@ -17,7 +17,8 @@ use callgate_core::domain::{
 const GROUPS_MAX: i64 = 1_000;
 
 /// Rows of the rollup before the first hour that is not counted.
-const COUNTED: &str = "select h.hour as at, h.tool, h.agent_id, h.model, h.outcome, h.judgments, h.calls, h.saved_calls,
+const COUNTED: &str =
+    "select h.hour as at, h.tool, h.agent_id, h.model, h.outcome, h.judgments, h.calls, h.saved_calls,
     h.saved_micros, h.cost_micros, h.input_tokens, h.output_tokens, h.cache_read_tokens, h.cache_write_tokens,
     h.duration_ms, h.durations
   from calls_hourly h where h.tenant_id = $1";

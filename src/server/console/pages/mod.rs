@@ -6,6 +6,7 @@ mod audit;
 mod backtest;
 mod call;
 mod charts;
+mod costs;
 mod difference;
 mod edit;
 mod history;
@@ -19,6 +20,7 @@ mod retries;
 mod session;
 mod sessions;
 mod sign_in;
+mod tenants;
 mod timeline;
 mod tokens;
 mod tools;
@@ -33,14 +35,16 @@ use callgate_proto::v1::Role;
 const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
 /// Links of the navigation, in this order.
-pub(super) const LINKS: [NavigationLink; 8] = [
+pub(super) const LINKS: [NavigationLink; 10] = [
     NavigationLink { path: now::PATH, text: "Overview", key: 'o', roles: now::ROLES },
     NavigationLink { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
     NavigationLink { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
     NavigationLink { path: learning::PATH, text: "Retries", key: 'r', roles: PEOPLE },
     NavigationLink { path: tools::PATH, text: "Tools", key: 'l', roles: PEOPLE },
+    NavigationLink { path: costs::PATH, text: "Costs", key: 'c', roles: PEOPLE },
     NavigationLink { path: policy::PATH, text: "Policy", key: 'p', roles: PEOPLE },
     NavigationLink { path: audit::PATH, text: "Audit log", key: 'u', roles: &[Role::Analyst] },
+    NavigationLink { path: tenants::PATH, text: "Tenants", key: 'n', roles: &[Role::Admin] },
     NavigationLink { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
 ];
 
@@ -48,6 +52,8 @@ pub(super) fn router() -> Router<Console> {
     Router::new()
         .merge(now::router())
         .merge(charts::router())
+        .merge(costs::router())
+        .merge(tenants::router())
         .merge(approvals::router())
         .merge(approval::router())
         .merge(sessions::router())

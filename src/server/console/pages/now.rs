@@ -2,7 +2,7 @@
 //! redirected to the first page that they may.
 
 mod cards;
-mod usage;
+pub(super) mod usage;
 
 use askama::Template;
 use axum::{
@@ -27,8 +27,8 @@ use callgate_core::domain::{budget::Dimension, time::wait_in_words};
 use callgate_proto::{
     time::{millis, unix_ms},
     v1::{
-        BudgetScope, Decision, DecisionCount, Fleet, FleetPart, GetFleetRequest, HaltScope, HaltState, NearBudget, Role,
-        Savings, ServerHealth, fleet_service_client::FleetServiceClient,
+        BudgetScope, Decision, DecisionCount, Fleet, FleetPart, GetFleetRequest, HaltScope, HaltState, NearBudget,
+        Role, Savings, ServerHealth, fleet_service_client::FleetServiceClient,
     },
 };
 
@@ -90,6 +90,7 @@ struct OverviewFigures {
     budgets: Vec<Budget>,
     halts: Vec<Halt>,
     saved: Option<SavingsRow>,
+    saved_problem: Option<String>,
     plane: Vec<(&'static str, String)>,
 }
 
@@ -169,7 +170,7 @@ pub(super) fn find_problem(fleet: &Fleet, parts: &[FleetPart]) -> Option<String>
 
 impl OverviewFigures {
     async fn read(visitor: &Visitor, frame: &Frame) -> Result<Self, PageError> {
-        let request = GetFleetRequest { parts: PARTS.map(Into::into).to_vec() };
+        let request = GetFleetRequest { parts: PARTS.map(Into::into).to_vec(), ..Default::default() };
         match FleetServiceClient::new(visitor.calls.clone()).get_fleet(request).await {
             Ok(fleet) => Ok(Self::of(frame, fleet.into_inner().fleet.unwrap_or_default())),
             Err(status) if is_outage(&status) => Ok(Self::unknown(status.message())),
@@ -189,6 +190,7 @@ impl OverviewFigures {
             budgets: Vec::new(),
             halts: Vec::new(),
             saved: None,
+            saved_problem: None,
             plane: Vec::new(),
         }
     }
@@ -209,6 +211,7 @@ impl OverviewFigures {
             tools: fleet.tools.iter().map(|tool| TroubleRow::new(frame, tool, at)).collect(),
             budgets: fleet.budgets.iter().map(|budget| Budget::new(frame, budget)).collect(),
             halts: fleet.halts.iter().map(Halt::new).collect(),
+            saved_problem: find_problem(&fleet, &[FleetPart::Savings]),
             saved: fleet.saved.map(|saved| SavingsRow::new(&saved, at)),
             plane: pairs(&plane),
         }

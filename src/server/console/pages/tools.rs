@@ -55,7 +55,7 @@ struct QualityView {
 impl QualityView {
     /// Of all tools, or of one.
     async fn read(visitor: &Visitor, frame: &Frame, tool: &str) -> Result<Self, PageError> {
-        let request = GetFleetRequest { parts: vec![FleetPart::Tools.into()] };
+        let request = GetFleetRequest { parts: vec![FleetPart::Tools.into()], ..Default::default() };
         let fleet = match FleetServiceClient::new(visitor.calls.clone()).get_fleet(request).await {
             Ok(fleet) => fleet.into_inner().fleet.unwrap_or_default(),
             Err(status) if matches!(status.code(), Code::Unavailable | Code::ResourceExhausted) => {

@@ -74,7 +74,8 @@ pub(super) struct MinuteSources<'a> {
     pub(super) asked: &'a [ApprovalLifetime],
     pub(super) halted: &'a [TimeSpan],
     pub(super) stopped: &'a BTreeMap<Timestamp, u64>,
-    pub(super) saved: Option<&'a Savings>,
+    /// With the time of their read: by then the present minute is counted.
+    pub(super) saved: Option<(&'a Savings, Timestamp)>,
     pub(super) seen: &'a dyn Fn(Timestamp) -> ReplicaMinute,
 }
 
@@ -93,7 +94,7 @@ impl MinuteSources<'_> {
                 oldest_approval: oldest(self.asked, end),
                 stopped: self.stopped.get(&start).copied().unwrap_or(0),
                 halts: self.halted.iter().filter(|halt| halt.covers(end)).count() as u64,
-                saved: self.saved.and_then(|saved| saved.savings_of_minute(start, end)),
+                saved: self.saved.and_then(|(saved, read)| saved.savings_of_minute(start, end.min(read))),
                 seen: (self.seen)(start),
             }
         };
@@ -131,14 +132,7 @@ mod tests {
         asked: &'a [ApprovalLifetime],
         halted: &'a [TimeSpan],
     ) -> MinuteSources<'a> {
-        MinuteSources {
-            judged,
-            asked,
-            halted,
-            stopped: &NOTHING,
-            saved: None,
-            seen: &|_| ReplicaMinute::default(),
-        }
+        MinuteSources { judged, asked, halted, stopped: &NOTHING, saved: None, seen: &|_| ReplicaMinute::default() }
     }
 
     fn decisions_of_minute(minute: i64, count: u64) -> DecisionsPerMinute {

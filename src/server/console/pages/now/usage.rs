@@ -22,23 +22,25 @@ pub(super) struct DayUsage {
     /// End of the counted calls, where that is earlier than now.
     pub(super) behind: Option<Option<Timestamp>>,
     pub(super) total: UsageTotals,
-    pub(super) hours: Vec<HourSpend>,
+    pub(super) hours: Vec<SpendBar>,
     pub(super) tools: Vec<UsageRow>,
     pub(super) agents: Vec<UsageRow>,
 }
 
 /// A bar of the chart.
-pub(super) struct HourSpend {
-    pub(super) unix: i64,
-    pub(super) words: String,
-    pub(super) dollars: String,
+pub(in crate::console::pages) struct SpendBar {
+    pub(in crate::console::pages) unix: i64,
+    pub(in crate::console::pages) words: String,
+    /// US dollars, as callers reported them, and of tokens at their prices.
+    pub(in crate::console::pages) reported: String,
+    pub(in crate::console::pages) priced: String,
 }
 
-/// A tool or agent.
-pub(super) struct UsageRow {
-    pub(super) name: String,
-    pub(super) link: Option<String>,
-    pub(super) totals: UsageTotals,
+/// A tool, agent or model.
+pub(in crate::console::pages) struct UsageRow {
+    pub(in crate::console::pages) name: String,
+    pub(in crate::console::pages) link: Option<String>,
+    pub(in crate::console::pages) totals: UsageTotals,
 }
 
 impl DayUsage {
@@ -60,21 +62,14 @@ impl DayUsage {
     }
 
     fn of(frame: &Frame, usage: GetUsageResponse, now: i64) -> Self {
-        let is_behind = now - unix_ms(usage.end_time.as_ref()) > BEHIND_MS;
-        let rows = |dimension: UsageDimension, field: &str| {
-            let row = |group: &UsageGroup| UsageRow {
-                name: group.name.clone(),
-                link: (!group.name.is_empty())
-                    .then(|| link(frame, "/sessions", &format!("?{field}={}&hours=24", encode_query(&group.name))))
-                    .flatten(),
-                totals: group.totals.unwrap_or_default(),
-            };
-            usage.groups.iter().filter(|group| group.dimension() == dimension).map(row).collect()
-        };
-        let (tools, agents) = (rows(UsageDimension::Tool, "tool"), rows(UsageDimension::Agent, "agent"));
-        let hours = list_hours(&usage);
-        let behind = is_behind.then_some(usage.end_time);
-        Self { problem: None, behind, total: usage.total.unwrap_or_default(), hours, tools, agents }
+        Self {
+            problem: None,
+            behind: find_delay(&usage, now),
+            total: usage.total.unwrap_or_default(),
+            hours: list_bars(&usage),
+            tools: list_rows(frame, &usage, UsageDimension::Tool, Some("tool")),
+            agents: list_rows(frame, &usage, UsageDimension::Agent, Some("agent")),
+        }
     }
 
     pub(super) fn mean_latency(&self) -> String {
@@ -99,24 +94,51 @@ impl DayUsage {
     }
 }
 
-/// Age of the last counted call from which the page says so, in milliseconds.
+/// Age of the last counted call from which a page says so, in milliseconds.
 const BEHIND_MS: i64 = 60_000;
-const HOUR_S: i64 = 3_600;
+/// Longest period with a bar for each hour, in seconds.
+const HOURLY_S: i64 = 48 * 3_600;
 
-/// Every hour of the period; one without calls is zero.
-fn list_hours(usage: &GetUsageResponse) -> Vec<HourSpend> {
+/// End of the counted calls, where that is not now.
+pub(in crate::console::pages) fn find_delay(usage: &GetUsageResponse, now: i64) -> Option<Option<Timestamp>> {
+    (now - unix_ms(usage.end_time.as_ref()) > BEHIND_MS).then_some(usage.end_time)
+}
+
+/// The groups of a property. A name leads to the sessions with it, by this field of their search.
+pub(in crate::console::pages) fn list_rows(
+    frame: &Frame,
+    usage: &GetUsageResponse,
+    dimension: UsageDimension,
+    field: Option<&str>,
+) -> Vec<UsageRow> {
+    let sessions = |name: &str| match field {
+        Some(field) if !name.is_empty() => link(frame, "/sessions", &format!("?{field}={}", encode_query(name))),
+        _ => None,
+    };
+    let row = |group: &UsageGroup| UsageRow {
+        name: group.name.clone(),
+        link: sessions(&group.name),
+        totals: group.totals.unwrap_or_default(),
+    };
+    usage.groups.iter().filter(|group| group.dimension() == dimension).map(row).collect()
+}
+
+/// Every hour or day of the period; one without calls is zero.
+pub(in crate::console::pages) fn list_bars(usage: &GetUsageResponse) -> Vec<SpendBar> {
     let (start, end) = (unix_ms(usage.start_time.as_ref()) / 1_000, unix_ms(usage.end_time.as_ref()) / 1_000);
-    let spend = |unix: i64| {
+    let (step, format) = if end - start <= HOURLY_S { (3_600, "%m-%d %H:%M") } else { (86_400, "%Y-%m-%d") };
+    let bar = |unix: i64| {
         let is_it = |group: &&UsageGroup| {
             group.dimension() == UsageDimension::Time && unix_ms(group.start_time.as_ref()) / 1_000 == unix
         };
-        let totals = usage.groups.iter().find(is_it).and_then(|group| group.totals);
-        totals.map_or(0, |totals| totals.cost_micros)
+        let totals = usage.groups.iter().find(is_it).and_then(|group| group.totals).unwrap_or_default();
+        let dollars = |micros: u64| format!("{}", micros as f64 / 1e6);
+        SpendBar {
+            unix,
+            words: DateTime::from_timestamp(unix, 0).map(|at| at.format(format).to_string()).unwrap_or_default(),
+            reported: dollars(totals.cost_micros),
+            priced: dollars(totals.priced_micros),
+        }
     };
-    let hour = |unix: i64| HourSpend {
-        unix,
-        words: DateTime::from_timestamp(unix, 0).map(|at| at.format("%m-%d %H:%M").to_string()).unwrap_or_default(),
-        dollars: format!("{}", spend(unix) as f64 / 1e6),
-    };
-    (start..end).step_by(HOUR_S as usize).map(hour).collect()
+    (0..).map(|n| start.div_euclid(step) * step + n * step).take_while(|unix| *unix < end).map(bar).collect()
 }
