@@ -27,6 +27,7 @@ mod keys;
 mod learned;
 mod leases;
 mod minute_metrics;
+mod notification_targets;
 mod owners;
 mod part;
 mod policies;
@@ -79,6 +80,7 @@ pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, S
 pub use explain::{BEFORE_MAX, RuleExplanation, StoredCallExplanation};
 pub use fleet::PlaneHealth;
 pub use inbox::ModelResponse;
+pub use notification_targets::{NotificationTarget, NotificationTargets, TargetTest};
 pub use owners::WorkError;
 pub use policies::{ActivationOutcome, Apply, ApplyOutcome, Author, compile_policy};
 pub use policy_check::{CheckedPolicy, PolicyProblem};

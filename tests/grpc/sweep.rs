@@ -334,6 +334,10 @@ async fn fleets(sweep: &mut Sweep) {
     sweep! { sweep, client;
         "FleetService/GetFleet" get_fleet whole v1::GetFleetRequest::default();
         "FleetService/GetUsage" get_usage whole v1::GetUsageRequest::default();
+        "FleetService/ListNotificationDestinations" list_notification_destinations whole
+            v1::ListNotificationDestinationsRequest {};
+        "FleetService/TestNotificationDestination" test_notification_destination whole
+            v1::TestNotificationDestinationRequest { name: "none".into() };
     }
 }
 

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, page_size, wrong},
+    decode::{DecodeResult, page_size, required_text, wrong},
     encode, identity,
     limits::PAGE_DEFAULT,
     service,
@@ -16,7 +16,7 @@ use super::{
     time::{point_in_time, timestamp},
 };
 use crate::{
-    gate::{Insight, TenantChange},
+    gate::{Insight, NotificationTarget, TenantChange},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -26,6 +26,7 @@ use callgate_core::domain::{
     usage_report::{UsageDimension, UsageTotals},
 };
 use callgate_proto::{time::duration, v1};
+use callgate_store::NotificationQueue;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -193,6 +194,22 @@ fn encode_totals(totals: &UsageTotals) -> v1::UsageTotals {
     }
 }
 
+fn encode_target((target, queue): (NotificationTarget, NotificationQueue)) -> v1::NotificationDestination {
+    let (last_error, time) = queue.last_error.unzip();
+    v1::NotificationDestination {
+        name: target.name,
+        channel: target.channel.to_owned(),
+        events: target.events.into_iter().map(str::to_owned).collect(),
+        groups: target.groups,
+        waiting: queue.waiting,
+        retrying: queue.retrying,
+        failed: queue.failed,
+        delivered: queue.delivered,
+        last_error: last_error.unwrap_or_default(),
+        last_error_time: time.map(timestamp),
+    }
+}
+
 #[tonic::async_trait]
 impl v1::fleet_service_server::FleetService for FleetService {
     async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> MethodResult<v1::GetFleetResponse> {
@@ -222,6 +239,31 @@ impl v1::fleet_service_server::FleetService for FleetService {
             unavailable: fleet.unavailable.iter().map(unavailable).collect(),
         };
         Ok(Response::new(v1::GetFleetResponse { fleet: Some(fleet) }))
+    }
+
+    async fn list_notification_destinations(
+        &self,
+        request: Request<v1::ListNotificationDestinationsRequest>,
+    ) -> MethodResult<v1::ListNotificationDestinationsResponse> {
+        let tenant = identity::tenant(&request)?;
+        let targets = service::answer_in_time(Box::pin(self.insight.notification_targets(tenant))).await?;
+        let destinations = targets.into_iter().map(encode_target).collect();
+        Ok(Response::new(v1::ListNotificationDestinationsResponse { destinations }))
+    }
+
+    async fn test_notification_destination(
+        &self,
+        request: Request<v1::TestNotificationDestinationRequest>,
+    ) -> MethodResult<v1::TestNotificationDestinationResponse> {
+        let tenant = identity::tenant(&request)?;
+        let name = required_text("name", &request.get_ref().name)?;
+        match self.insight.test_notification_target(tenant, &name).await {
+            Some(result) => {
+                let problem = result.err().unwrap_or_default();
+                Ok(Response::new(v1::TestNotificationDestinationResponse { problem }))
+            }
+            None => Ok(wrong("name", "is no destination of this server for the tenant")?),
+        }
     }
 
     async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> MethodResult<v1::GetUsageResponse> {

@@ -104,7 +104,9 @@ pub use inbox::TriedTree;
 pub use inspect::{DatabaseStatus, Inspection, Rights, inspect};
 pub use leases::{DueTree, DueTrees};
 pub use migrations::SchemaState;
-pub use notifications::{AuditedEvent, ClaimedNotification, NewNotification, OpenCircuit, TenantActivity};
+pub use notifications::{
+    AuditedEvent, ClaimedNotification, NewNotification, NotificationQueue, OpenCircuit, TenantActivity,
+};
 pub use point_queries::SessionTree;
 pub use prices::{ModelPrices, set_prices};
 pub use profiles::{CountingRound, Learn};

@@ -12,6 +12,7 @@ mod edit;
 mod history;
 mod issuer;
 mod learning;
+mod notifications;
 mod now;
 mod policy;
 mod policy_change;
@@ -35,7 +36,7 @@ use callgate_proto::v1::Role;
 const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
 /// Links of the navigation, in this order.
-pub(super) const LINKS: [NavigationLink; 10] = [
+pub(super) const LINKS: [NavigationLink; 11] = [
     NavigationLink { path: now::PATH, text: "Overview", key: 'o', roles: now::ROLES },
     NavigationLink { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
     NavigationLink { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
@@ -43,6 +44,7 @@ pub(super) const LINKS: [NavigationLink; 10] = [
     NavigationLink { path: tools::PATH, text: "Tools", key: 'l', roles: PEOPLE },
     NavigationLink { path: costs::PATH, text: "Costs", key: 'c', roles: PEOPLE },
     NavigationLink { path: policy::PATH, text: "Policy", key: 'p', roles: PEOPLE },
+    NavigationLink { path: notifications::PATH, text: "Notifications", key: 'i', roles: notifications::ROLES },
     NavigationLink { path: audit::PATH, text: "Audit log", key: 'u', roles: &[Role::Analyst] },
     NavigationLink { path: tenants::PATH, text: "Tenants", key: 'n', roles: &[Role::Admin] },
     NavigationLink { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
@@ -53,6 +55,7 @@ pub(super) fn router() -> Router<Console> {
         .merge(now::router())
         .merge(charts::router())
         .merge(costs::router())
+        .merge(notifications::router())
         .merge(tenants::router())
         .merge(approvals::router())
         .merge(approval::router())
