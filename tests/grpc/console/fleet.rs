@@ -148,6 +148,46 @@ async fn without_its_database_the_page_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn error_is_a_page_of_the_console_with_the_next_step() {
+    let plane = serve_console(&Policy::default()).await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
+    let missing = ada.get("/sessions/none/at/all").await;
+    assert_eq!(missing.status, StatusCode::NOT_FOUND);
+    for text in ["aria-label=\"Pages\"", "<h1>Not found</h1>", "Check the address, or search under Sessions."] {
+        assert!(missing.html.contains(text), "{text}: {}", missing.html);
+    }
+    let wrong = ada.get("/audit?from=soon").await;
+    assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
+    assert!(wrong.html.contains("aria-label=\"Pages\"") && wrong.html.contains("Go back, correct the value"));
+    let mut stranger = Browser::new(&plane);
+    let missing = stranger.get("/nowhere").await.html;
+    assert!(missing.contains("Check the address") && !missing.contains("aria-label=\"Pages\""), "{missing}");
+    ada.headers.insert("hx-request", "true".into());
+    let part = ada.get("/audit?from=soon").await.html;
+    assert!(!part.contains("aria-label=\"Pages\""), "a part of a page has no frame: {part}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn costs_and_tenants_say_what_was_spent_and_what_has_no_price() {
+    let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
+    story(&mut plane.client().await).await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
+    let html = ada.get("/costs?days=1").await.ok();
+    assert!(card(&html, "reported").contains("$0.02"), "{html}");
+    assert!(card(&html, "priced").contains("1,000 of 1,000 tokens are not priced"), "{html}");
+    assert!(html.contains("href=\"/sessions?tool=get_order\"") && html.contains("href=\"/sessions?agent=robot\""));
+    plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let html = ada.get("/tenants").await.ok();
+    let (_, own) = html.split_once("<td>default<br>").expect("the own tenant");
+    assert!(own.contains("$0.02") && own.contains("1 exhausted, 1 near the limit"), "{html}");
+    let (_, acme) = html.split_once("<td>acme<br>").expect("the other tenant");
+    let acme = acme.split("</tr>").next().expect("its row");
+    assert!(acme.contains("$0.00") && acme.contains("none near its limit"), "nothing of another tenant: {acme}");
+    let page = Browser::of(&plane, "ann", &[Role::Operator]).await.get("/tenants").await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_of_tools_says_which_are_in_trouble_now() {
     let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
