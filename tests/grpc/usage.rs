@@ -85,6 +85,19 @@ async fn usage_is_of_one_tenant_and_its_period_is_bounded() {
     ] {
         assert_eq!(code(&analyst, wrong.clone()).await.unwrap_err(), Code::InvalidArgument, "{wrong:?}");
     }
+    plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let (root, _) = token(&plane.gate, who("root", &[Role::Admin])).await;
+    for name in ["acme", "none"] {
+        let of_another = v1::GetUsageRequest { tenant: name.into(), ..Default::default() };
+        assert_eq!(code(&analyst, of_another).await.unwrap_err(), Code::PermissionDenied, "{name}");
+    }
+    let of_none = v1::GetUsageRequest { tenant: "none".into(), ..Default::default() };
+    assert_eq!(code(&root, of_none).await.unwrap_err(), Code::NotFound);
+    let acme = v1::GetUsageRequest { tenant: "acme".into(), ..Default::default() };
+    let acme = code(&root, acme).await.expect("an answer").into_inner().total.expect("a total");
+    assert_eq!(acme.calls, 0, "nothing of the own tenant");
+    let own = v1::GetUsageRequest { tenant: "default".into(), ..Default::default() };
+    assert!(code(&analyst, own).await.expect("an answer").into_inner().total.expect("a total").calls > 0);
     let total = code(&analyst, v1::GetUsageRequest::default()).await.expect("an answer").into_inner().total;
     assert!(total.expect("a total").calls > 0);
 }

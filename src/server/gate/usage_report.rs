@@ -22,9 +22,12 @@ const COUNTED_BUDGET: Duration = Duration::from_millis(500);
 const RECENT_BUDGET: Duration = Duration::from_millis(400);
 const HOUR_MS: i64 = 3_600_000;
 
-/// Reports of a tenant, by their first hour and the end that was asked for; none is now.
+/// The first hour of a period, and the end that was asked for; none is now.
+type PeriodKey = (Timestamp, Option<Timestamp>);
+
+/// Reports of a tenant, by their periods.
 #[derive(Debug)]
-pub(super) struct UsageParts(Mutex<LruCache<(Timestamp, Option<Timestamp>), Arc<PeriodParts>>>);
+pub(super) struct UsageParts(Mutex<LruCache<PeriodKey, Arc<PeriodParts>>>);
 
 /// A period: its counted hours, and the calls since.
 #[derive(Debug, Default)]

@@ -70,14 +70,9 @@ pub struct UsagePeriod {
 }
 
 /// One scan for all groupings. Rows are first summed by all properties, so that prices join few of them.
-async fn sum(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    period: UsagePeriod,
-    (source, at): (&str, &str),
-) -> LoadedRow<UsageReport> {
-    let unit = if period.is_hourly { "hour" } else { "day" };
-    let sql = format!(
+fn statement(is_hourly: bool, (source, at): (&str, &str)) -> String {
+    let unit = if is_hourly { "hour" } else { "day" };
+    format!(
         "with summed as (
            select date_trunc('{unit}', s.at, 'utc') as start, (s.at at time zone 'utc')::date as day, s.tool, s.agent_id,
              s.model, sum(s.calls) as calls, sum(s.saved_calls) as not_run,
@@ -111,8 +106,16 @@ async fn sum(
              partition by kind order by coalesce(cost_micros, 0) + coalesce(priced_micros, 0) desc, calls desc, start_ms
            ) as place from grouped) g
          where place <= {GROUPS_MAX}"
-    );
-    let rows = sqlx::query(AssertSqlSafe(sql));
+    )
+}
+
+async fn sum(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    period: UsagePeriod,
+    source: (&str, &str),
+) -> LoadedRow<UsageReport> {
+    let rows = sqlx::query(AssertSqlSafe(statement(period.is_hourly, source)));
     let rows = rows.bind(tenant.0).bind(period.from.as_millis()).bind(period.until.as_millis());
     let rows = rows.fetch_all(conn).await?;
     let mut report = UsageReport { from: period.from, until: period.until, ..UsageReport::default() };
