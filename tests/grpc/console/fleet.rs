@@ -160,7 +160,7 @@ async fn error_is_a_page_of_the_console_with_the_next_step() {
     assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
     assert!(wrong.html.contains("aria-label=\"Pages\"") && wrong.html.contains("Go back, correct the value"));
     let mut stranger = Browser::new(&plane);
-    let missing = stranger.get("/nowhere").await.html;
+    let missing = stranger.get("/sessions/none/at/all").await.html;
     assert!(missing.contains("Check the address") && !missing.contains("aria-label=\"Pages\""), "{missing}");
     ada.headers.insert("hx-request", "true".into());
     let part = ada.get("/audit?from=soon").await.html;
