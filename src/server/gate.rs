@@ -73,7 +73,7 @@ use callgate_store::{DecisionStore, Lane, Store};
 pub use approvals::{ApproverReply, LOOK_EVERY, OPEN_MAX};
 pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, PolicyPair};
 pub use callgate_core::retry::profiles::Profile as RetryProfile;
-pub use callgate_store::StoreError;
+pub use callgate_store::{NotificationQueue, StoreError};
 pub use credentials::{CredentialRejection, PresentedCredential};
 pub use edits::ChosenArguments;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};

@@ -13,7 +13,7 @@ pub(super) use self::minutes::{LATE_MS, MINUTES, earlier, first, floor};
 use super::{
     Insight, NoAnswer,
     minute_metrics::SHARED_BUDGETS,
-    part::{PART_BUDGET, Part},
+    part::{CachedPart, PART_BUDGET},
     savings::Savings,
     usage_report::UsageParts,
 };
@@ -57,19 +57,19 @@ type Dated<T> = (T, Timestamp);
 /// Parts of a tenant's overview, and what their next reads continue from.
 #[derive(Debug, Default)]
 pub(super) struct CachedFleet {
-    decisions: Part<Dated<(BTreeMap<Timestamp, DecisionCounts>, DecisionCounts)>>,
+    decisions: CachedPart<Dated<(BTreeMap<Timestamp, DecisionCounts>, DecisionCounts)>>,
     counted: tokio::sync::Mutex<CountedMinutes>,
-    approvals: Part<Dated<Vec<ApprovalLifetime>>>,
-    halts: Part<Dated<Vec<TimeSpan>>>,
-    running: Part<Dated<Calling>>,
-    stopped: Part<Dated<u64>>,
-    stopped_minutes: Part<Dated<BTreeMap<Timestamp, u64>>>,
+    approvals: CachedPart<Dated<Vec<ApprovalLifetime>>>,
+    halts: CachedPart<Dated<Vec<TimeSpan>>>,
+    running: CachedPart<Dated<Calling>>,
+    stopped: CachedPart<Dated<u64>>,
+    stopped_minutes: CachedPart<Dated<BTreeMap<Timestamp, u64>>>,
     /// Sessions that were stopped at the end of minutes that are over.
     stopped_before: tokio::sync::Mutex<BTreeMap<Timestamp, u64>>,
-    tools: Part<Dated<Vec<ToolTrouble>>>,
+    tools: CachedPart<Dated<Vec<ToolTrouble>>>,
     /// Active call trees, and budgets near their limit.
-    budgets: Part<Dated<(u64, Vec<BudgetNearLimit>)>>,
-    savings: Part<Dated<Savings>>,
+    budgets: CachedPart<Dated<(u64, Vec<BudgetNearLimit>)>>,
+    savings: CachedPart<Dated<Savings>>,
     saved: tokio::sync::Mutex<Savings>,
     pub(super) usage: UsageParts,
 }
@@ -109,7 +109,7 @@ impl PartReads<'_> {
     async fn read<T: Send + Sync + 'static>(
         &self,
         name: FleetPart,
-        part: &Part<Dated<T>>,
+        part: &CachedPart<Dated<T>>,
         read: impl Future<Output = Result<T, NoAnswer>> + Send + 'static,
     ) -> Option<PartResult<T>> {
         let began = self.insight.store.now();

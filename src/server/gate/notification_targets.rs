@@ -50,7 +50,7 @@ impl Insight {
         Ok(listed.map(with_queue).collect())
     }
 
-    /// Sends a test message to a destination of the tenant: its problem, if it has one; none for an unknown destination.
+    /// Sends a test message to a destination of the tenant: its problem, if any; none for an unknown destination.
     pub async fn test_notification_target(&self, tenant: TenantId, name: &str) -> Option<Result<(), String>> {
         let targets = self.server.notification_targets.get()?;
         targets.test_target(&self.tenant_name(tenant), name).await

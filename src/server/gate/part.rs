@@ -17,7 +17,7 @@ const PAUSE: u32 = 4;
 
 /// A part with its last answer.
 #[derive(Debug)]
-pub(super) struct Part<T>(Arc<watch::Sender<PartState<T>>>);
+pub(super) struct CachedPart<T>(Arc<watch::Sender<PartState<T>>>);
 
 #[derive(Debug)]
 struct PartState<T> {
@@ -33,7 +33,7 @@ struct PartAnswer<T> {
     at: Tick,
 }
 
-impl<T> Default for Part<T> {
+impl<T> Default for CachedPart<T> {
     fn default() -> Self {
         Self(Arc::new(watch::Sender::new(PartState { answer: None, is_reading: false })))
     }
@@ -48,7 +48,7 @@ impl<T> Drop for ReadGuard<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Part<T> {
+impl<T: Send + Sync + 'static> CachedPart<T> {
     /// The part, with the duration of its read; read again when it is older than `shared`.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ mod tests {
     const TIMES: (Duration, Duration) = (Duration::from_millis(900), Duration::from_millis(20));
 
     async fn value(
-        part: &Part<u32>,
+        part: &CachedPart<u32>,
         clock: &Clock,
         read: impl Future<Output = Result<u32, NoAnswer>> + Send + 'static,
     ) -> Result<u32, NoAnswer> {
@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn answer_is_shared_and_stands_in_for_a_read_that_hangs() {
-        let (clock, part) = (Clock::fake(Timestamp::from_millis(0)), Part::default());
+        let (clock, part) = (Clock::fake(Timestamp::from_millis(0)), CachedPart::default());
         assert_eq!(value(&part, &clock, async { Ok(1) }).await, Ok(1));
         assert_eq!(value(&part, &clock, async { Ok(2) }).await, Ok(1), "a second has not passed");
         clock.advance(1_000);
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn failed_read_is_reported_and_repeated() {
-        let (clock, part) = (Clock::fake(Timestamp::from_millis(0)), Part::default());
+        let (clock, part) = (Clock::fake(Timestamp::from_millis(0)), CachedPart::default());
         assert_eq!(value(&part, &clock, async { Err(NoAnswer::Contention) }).await, Err(NoAnswer::Contention));
         clock.advance(1_000);
         assert_eq!(value(&part, &clock, async { Ok(4) }).await, Ok(4));
@@ -131,7 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn panic_of_a_read_leaves_the_part_readable() {
-        let (clock, part) = (Clock::fake(Timestamp::from_millis(0)), Part::default());
+        let (clock, part) = (Clock::fake(Timestamp::from_millis(0)), CachedPart::default());
         assert!(value(&part, &clock, async { panic!("a fault") }).await.is_err());
         assert_eq!(value(&part, &clock, async { Ok(5) }).await, Ok(5));
     }

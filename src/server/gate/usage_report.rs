@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{Insight, NoAnswer, part::Part};
+use super::{Insight, NoAnswer, part::CachedPart};
 use callgate_core::domain::{
     ids::TenantId,
     time::Timestamp,
@@ -32,8 +32,8 @@ pub(super) struct UsageParts(Mutex<LruCache<PeriodKey, Arc<PeriodParts>>>);
 /// A period: its counted hours, and the calls since.
 #[derive(Debug, Default)]
 struct PeriodParts {
-    counted: Part<UsageReport>,
-    recent: Part<UsageReport>,
+    counted: CachedPart<UsageReport>,
+    recent: CachedPart<UsageReport>,
 }
 
 impl Default for UsageParts {

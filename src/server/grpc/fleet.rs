@@ -16,7 +16,7 @@ use super::{
     time::{point_in_time, timestamp},
 };
 use crate::{
-    gate::{Insight, NotificationTarget, TenantChange},
+    gate::{Insight, NotificationQueue, NotificationTarget, TenantChange},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -26,7 +26,6 @@ use callgate_core::domain::{
     usage_report::{UsageDimension, UsageTotals},
 };
 use callgate_proto::{time::duration, v1};
-use callgate_store::NotificationQueue;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;

@@ -193,9 +193,12 @@ impl Store {
         tenant: TenantId,
     ) -> Result<BTreeMap<String, NotificationQueue>, StoreError> {
         let rows = sqlx::query(
-            "select destination, count(*) filter (where delivered_at is null and expires_at > now()) as waiting,
-               count(*) filter (where delivered_at is null and expires_at > now() and last_error is not null) as retrying,
-               count(*) filter (where delivered_at is null and expires_at <= now()) as failed, count(delivered_at) as delivered,
+            "select destination, count(*) filter (where delivered_at is null
+                 and expires_at > now()) as waiting,
+               count(*) filter (where delivered_at is null and expires_at > now()
+                 and last_error is not null) as retrying,
+               count(*) filter (where delivered_at is null and expires_at <= now()) as failed,
+               count(delivered_at) as delivered,
                (array_agg(last_error order by claimed_until desc) filter (where last_error is not null))[1] as last_error,
                (extract(epoch from max(claimed_until) filter (where last_error is not null)) * 1000)::bigint as error_ms
              from approval_notice where tenant_id = $1 and destination is not null group by destination",
