@@ -199,7 +199,8 @@ impl Store {
                  and last_error is not null) as retrying,
                count(*) filter (where delivered_at is null and expires_at <= now()) as failed,
                count(delivered_at) as delivered,
-               (array_agg(last_error order by claimed_until desc) filter (where last_error is not null))[1] as last_error,
+               (array_agg(last_error order by claimed_until desc)
+                  filter (where last_error is not null))[1] as last_error,
                (extract(epoch from max(claimed_until) filter (where last_error is not null)) * 1000)::bigint as error_ms
              from approval_notice where tenant_id = $1 and destination is not null group by destination",
         );

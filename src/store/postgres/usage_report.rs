@@ -74,7 +74,8 @@ fn statement(is_hourly: bool, (source, at): (&str, &str)) -> String {
     let unit = if is_hourly { "hour" } else { "day" };
     format!(
         "with summed as (
-           select date_trunc('{unit}', s.at, 'utc') as start, (s.at at time zone 'utc')::date as day, s.tool, s.agent_id,
+           select date_trunc('{unit}', s.at, 'utc') as start, (s.at at time zone 'utc')::date as day, s.tool,
+              s.agent_id,
              s.model, sum(s.calls) as calls, sum(s.saved_calls) as not_run,
              sum(s.judgments) filter (where s.outcome = 'error') as failed, sum(s.cost_micros) as cost_micros,
              sum(s.saved_micros) as saved_micros, sum(s.input_tokens) as input, sum(s.output_tokens) as output,
@@ -94,10 +95,12 @@ fn statement(is_hourly: bool, (source, at): (&str, &str)) -> String {
              from model_price
            ) p on p.model = x.model and x.day >= p.valid_from and x.day < p.valid_before),
          grouped as (
-           select grouping(start, tool, agent_id, model) as kind, (extract(epoch from start) * 1000)::bigint as start_ms,
+           select grouping(start, tool, agent_id, model) as kind,
+              (extract(epoch from start) * 1000)::bigint as start_ms,
              tool, agent_id, model, sum(calls)::bigint as calls, sum(not_run)::bigint as not_run,
              sum(failed)::bigint as failed, sum(cost_micros)::bigint as cost_micros,
-             sum(saved_micros)::bigint as saved_micros, sum(tokens)::bigint as tokens, sum(unpriced)::bigint as unpriced,
+             sum(saved_micros)::bigint as saved_micros, sum(tokens)::bigint as tokens,
+              sum(unpriced)::bigint as unpriced,
              sum(priced_micros)::bigint as priced_micros, sum(duration_ms)::bigint as duration_ms,
              sum(durations)::bigint as durations
            from priced group by grouping sets ((), (start), (tool), (agent_id), (model)))
