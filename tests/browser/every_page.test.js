@@ -31,14 +31,17 @@ for (const colorScheme of ["light", "dark"]) {
 
 test("times are in the one zone that the page names", async () => {
   const page = await plane.visitor({ timezoneId: "Asia/Tokyo" });
-  for (const [path, zone] of [["/audit", "Asia/Tokyo"], ["/", "UTC"], ["/learning", "UTC"]]) {
+  await plane.call("GateService/Evaluate", { caller: { session_id: "zoned" }, call: { call_id: "c1", tool: "look", arguments_json: "{}" } });
+  for (const [path, zone] of [["/sessions", "Asia/Tokyo"], ["/", "UTC"], ["/learning", "UTC"], ["/audit", "UTC"]]) {
     await page.goto(plane.url + path);
     assert.equal(await page.textContent("#zone"), `Times: ${zone}`);
   }
-  await page.goto(`${plane.url}/audit`);
+  await page.goto(`${plane.url}/sessions`);
   const time = page.locator("main time").first();
   assert.match(await time.getAttribute("title"), / UTC$/);
   assert.doesNotMatch(await time.textContent(), /UTC/);
+  await page.goto(`${plane.url}/sessions/zoned`);
+  assert.match(await page.locator("time[data-precise]").first().textContent(), /:\d\d[.,]\d{3}/, "a timeline has milliseconds");
   assert.deepEqual(page.faults, []);
   await page.context().close();
 });
@@ -93,4 +96,17 @@ test("whoever signs out sees nothing any more, with the back button either", asy
   await page.waitForURL(/sign-in/);
   await page.goBack();
   assert.ok(page.url().includes("/sign-in"), page.url());
+});
+
+test("an unknown address is a page of the console, and says what to do", async () => {
+  for (const colorScheme of ["light", "dark"]) {
+    const page = await plane.visitor({ colorScheme, viewport: { width: 360, height: 800 } });
+    const response = await page.goto(`${plane.url}/sessions/none/at/all`);
+    assert.equal(response.status(), 404);
+    assert.ok(await page.locator("nav[aria-label=Pages] a").count() > 5, "its navigation is there");
+    assert.match(await page.textContent("main"), /Check the address, or search under Sessions/);
+    assert.deepEqual(await violations(page), []);
+    assert.ok((await overflow(page)) <= 0);
+    await page.context().close();
+  }
 });

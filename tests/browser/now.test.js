@@ -58,6 +58,8 @@ test("a call is there within two seconds, in the same chart", async () => {
 test("each figure has its chart, drawn from its own columns", async () => {
   await plane.call("SessionService/Halt", { scope: "HALT_SCOPE_TOOL", name: "pay", reason: "a drill" });
   const page = await plane.visitor();
+  assert.deepEqual(await page.locator("figure.chart").evaluateAll((all) => all.map((one) => one.id)), ["chart-calls", "chart-spend"]);
+  await page.goto(`${plane.url}/charts`);
   await page.waitForSelector("#chart-database canvas");
   const drawn = await page.evaluate(() => Object.fromEntries([...document.querySelectorAll("figure.chart")].map((figure) =>
     [figure.id, [...figure.querySelectorAll(".u-legend .u-label")].map((label) => label.textContent)])));
@@ -81,7 +83,7 @@ test("each figure has its chart, drawn from its own columns", async () => {
 for (const colorScheme of ["light", "dark"]) {
   test(`with something on it, it is accessible and fits, ${colorScheme}`, async () => {
     const page = await plane.visitor({ colorScheme, viewport: { width: 360, height: 800 } });
-    await page.waitForSelector("#chart-people canvas");
+    await page.waitForSelector("#chart-spend canvas");
     assert.deepEqual(await violations(page), []);
     assert.ok((await overflow(page)) <= 0);
     await page.setViewportSize({ width: 1600, height: 900 });
@@ -94,7 +96,7 @@ for (const colorScheme of ["light", "dark"]) {
 
 test("a theme that is chosen redraws the charts once, and leaves nothing behind", async () => {
   const page = await plane.visitor({ colorScheme: "light" });
-  await page.waitForSelector("#chart-people canvas");
+  await page.waitForSelector("#chart-spend canvas");
   for (let n = 0; n < 3; n++) await page.click("[data-theme-toggle]");
   assert.equal(await page.locator("canvas").count(), await page.locator("figure.chart").count());
   assert.deepEqual(page.faults, []);

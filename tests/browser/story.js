@@ -48,7 +48,7 @@ export async function told(look) {
       await more("/sessions", 'main a[href^="/sessions/"]'),
       await more("/learning", 'main a[href^="/learning/"]'),
     ];
-    await look(plane, page, [...links, ...below.filter(Boolean)]);
+    await look(plane, page, [...links, "/charts", ...below.filter(Boolean)]);
     if (page.faults.length) console.log(page.faults);
   } finally {
     await plane.stop();

@@ -38,7 +38,7 @@ pub(crate) const POLICY: &str = "policy_engine:
 pub(crate) type Fleets = FleetServiceClient<Channel>;
 
 async fn now(fleets: &mut Fleets) -> v1::Fleet {
-    fleets.get_fleet(v1::GetFleetRequest {}).await.expect("an answer").into_inner().fleet.expect("a fleet")
+    fleets.get_fleet(v1::GetFleetRequest::default()).await.expect("an answer").into_inner().fleet.expect("a fleet")
 }
 
 /// One call of this fleet, with its verdict.
@@ -187,7 +187,8 @@ async fn a_fleet_is_its_tenants_and_of_people_alone() {
     let (ours, _) = token(&plane.gate, who("ada", &[Role::Approver])).await;
     let mut fleets = Fleets::new(plane.channel().await);
     let mut shown = async |token: &str| {
-        let fleet = fleets.get_fleet(bearer(token, v1::GetFleetRequest {})).await.expect("an answer").into_inner();
+        let fleet =
+            fleets.get_fleet(bearer(token, v1::GetFleetRequest::default())).await.expect("an answer").into_inner();
         fleet.fleet.expect("a fleet")
     };
     assert_eq!(shown(&ours).await.open_approvals, 1);
@@ -198,7 +199,8 @@ async fn a_fleet_is_its_tenants_and_of_people_alone() {
     assert!(fleet.minutes.iter().all(|minute| minute.server.is_none()), "how busy the plane is tells what others do");
     assert_eq!(fleet.server.expect("the plane").judging, None);
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
-    let refused = fleets.get_fleet(bearer(&agent, v1::GetFleetRequest {})).await.expect_err("agents do not look");
+    let refused =
+        fleets.get_fleet(bearer(&agent, v1::GetFleetRequest::default())).await.expect_err("agents do not look");
     assert_eq!(refused.code(), Code::PermissionDenied);
 }
 

@@ -44,5 +44,6 @@ mod storm;
 mod sweep;
 mod timing;
 mod tls;
+mod usage;
 mod waiting;
 mod witnesses;

@@ -340,7 +340,14 @@ async fn audits_and_fleet(sweep: &mut Sweep) {
         "AuditService/VerifyAudit" verify_audit whole v1::VerifyAuditRequest::default();
     }
     let mut client = FleetServiceClient::new(sweep.channel.clone());
-    sweep! { sweep, client; "FleetService/GetFleet" get_fleet whole v1::GetFleetRequest {}; }
+    sweep! { sweep, client;
+        "FleetService/GetFleet" get_fleet whole v1::GetFleetRequest::default();
+        "FleetService/GetUsage" get_usage whole v1::GetUsageRequest::default();
+        "FleetService/ListNotificationDestinations" list_notification_destinations whole
+            v1::ListNotificationDestinationsRequest {};
+        "FleetService/TestNotificationDestination" test_notification_destination whole
+            v1::TestNotificationDestinationRequest { name: "none".into() };
+    }
 }
 
 async fn tenants(sweep: &mut Sweep) {

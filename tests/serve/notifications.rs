@@ -247,3 +247,45 @@ async fn notification_test_reports_each_destination() {
     let (code, _, error) = ran(&[args.as_slice(), &["chat"]].concat()).await;
     assert!(code == Some(1) && error.contains("has no destination \"chat\""), "{code:?}: {error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notification_destinations_are_listed_with_their_last_error_and_tested() {
+    let (home, receiver) = (Home::with_cluster().await, Receiver::start().await);
+    let (policy, file) = (home.file("policy.yaml", POLICY), webhook(&home, &receiver.url));
+    let other = "- name: other\n  tenants: [acme]\n  events: [requested]\n  webhook: {url: 'https://acme.example', \
+                 secret_file: SECRET}\n";
+    let text = std::fs::read_to_string(&file).expect("the file");
+    let secret = text.split("secret_file: ").nth(1).and_then(|rest| rest.split('}').next()).expect("a path").to_owned();
+    let file = home.file("both.yaml", &format!("{text}{}", other.replace("SECRET", &secret)));
+    let server = Server::start(&home, &["--policy", path(&policy), "--notifications", path(&file)]);
+    let mut fleets = v1::fleet_service_client::FleetServiceClient::new(server.channel().await);
+    let mut list = async || {
+        let asked = v1::ListNotificationDestinationsRequest {};
+        let listed = fleets.list_notification_destinations(asked).await.expect("an answer").into_inner().destinations;
+        assert_eq!(listed.len(), 1, "the other one is of another tenant: {listed:?}");
+        listed.into_iter().next().expect("one")
+    };
+    let first = list().await;
+    assert_eq!(
+        (first.name.as_str(), first.channel.as_str(), first.events),
+        ("hook", "webhook", vec!["requested".into()])
+    );
+    assert_eq!((first.waiting, first.delivered, first.last_error.as_str()), (0, 0, ""));
+    receiver.statuses.lock().await.push(503);
+    evaluate(&mut server.client().await, refund("s1")).await;
+    until("the failure to be listed", async || list().await.last_error.contains("503")).await;
+    assert!(list().await.last_error_time.is_some());
+    until("it to be delivered", async || list().await.delivered == 1).await;
+    assert_eq!(list().await.waiting, 0);
+    let test = async |name: &str| {
+        let asked = v1::TestNotificationDestinationRequest { name: name.into() };
+        let mut fleets = v1::fleet_service_client::FleetServiceClient::new(server.channel().await);
+        fleets.test_notification_destination(from("eve", asked)).await.map(|answer| answer.into_inner().problem)
+    };
+    receiver.statuses.lock().await.push(410);
+    assert!(test("hook").await.expect("an answer").contains("410"));
+    assert_eq!(test("hook").await.expect("an answer"), "");
+    for unknown in ["other", "none", ""] {
+        assert_eq!(test(unknown).await.expect_err(unknown).code(), tonic::Code::InvalidArgument, "{unknown}");
+    }
+}

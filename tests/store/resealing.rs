@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use callgate_core::domain::{
     audit::Actor,
+    audit::AuditFilter,
     call::Request,
     forgetting::ErasureSubject,
     ids::{DEFAULT_TENANT, UserId},
@@ -93,13 +94,16 @@ async fn re_encryption_makes_the_older_key_needless() {
     assert_eq!(export_values(&last).await, before);
     let cold = gate(&plain, &rules()).await;
     assert_eq!(look_back(&last).await, look_back(&cold).await);
-    let entries = last.store.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
+    let entries = last.store.audit(DEFAULT_TENANT, &AuditFilter::default(), None, 20).await.expect("readable").0;
     let rotated: Vec<_> = entries.iter().filter(|entry| entry.kind == "key_rotated").collect();
     assert_eq!(rotated.len(), 2, "its beginning and its end");
     assert!(rotated.iter().all(|entry| entry.words[0].text.as_deref() == Some("officer")));
     // A second run has nothing to do.
     assert_eq!(reseal(&last).await.rows, 0);
-    assert_eq!(last.store.audit(DEFAULT_TENANT, None, 20).await.expect("readable").len(), entries.len());
+    assert_eq!(
+        last.store.audit(DEFAULT_TENANT, &AuditFilter::default(), None, 20).await.expect("readable").0.len(),
+        entries.len()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,7 +183,7 @@ async fn a_name_in_a_reason_that_was_sealed_anew_is_forgotten() {
         and a.resealed is not null and a.number <> b.number";
     keep(&postgres, "resealed").await;
     assert_eq!(postgres.tamper(swapped).await, 2);
-    assert!(gate.store.audit(DEFAULT_TENANT, None, 20).await.is_err());
+    assert!(gate.store.audit(DEFAULT_TENANT, &AuditFilter::default(), None, 20).await.is_err());
     postgres.tamper("update audit a set resealed = k.resealed from public.kept k where k.number = a.number").await;
 
     let (told, _told) = mpsc::channel(500);
@@ -189,7 +193,7 @@ async fn a_name_in_a_reason_that_was_sealed_anew_is_forgotten() {
         .expect("forgotten");
     let left = "select words[6] is null, resealed is null from audit where kind = 'answered' order by number";
     assert_eq!(postgres.rows(left).await, ["(t,t)", "(f,f)"]);
-    let entries = gate.store.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
+    let entries = gate.store.audit(DEFAULT_TENANT, &AuditFilter::default(), None, 20).await.expect("readable").0;
     let reasons: Vec<_> = entries.iter().filter_map(|entry| entry.words[5].text.as_deref()).collect();
     assert_eq!(reasons, ["asked", "as nobody wanted"]);
     assert!(is_whole(&gate).await);

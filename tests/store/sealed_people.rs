@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use callgate_core::domain::{
     audit::Actor,
+    audit::AuditFilter,
     call::Request,
     control::{Command, Operation},
     forgetting::ErasureSubject,
@@ -111,7 +112,7 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
             assert_eq!(postgres.rows("select count(*) from call where session_id = 't'").await, ["(1)"]);
         }
         Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &told)).await.expect("forgotten");
-        let entries = gate.store.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
+        let entries = gate.store.audit(DEFAULT_TENANT, &AuditFilter::default(), None, 20).await.expect("readable").0;
         let answered = entries.iter().filter(|entry| entry.kind == "answered" || entry.kind == "denied");
         let words =
             |entry: &callgate_core::domain::audit::ChainEntry| [3, 5].map(|word: usize| entry.words[word].text.clone());

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use callgate_core::{
     domain::{
         audit::Actor,
+        audit::AuditFilter,
         call::Request,
         control::{ClearanceScope, ClearanceTerms, Command, EditedArguments, Operation},
         failure::ErrorReport,
@@ -193,7 +194,7 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
             resolution.clears.as_ref().map(|c| &c.0)
         ));
     }
-    let audit = gate.store.audit(DEFAULT_TENANT, None, 10).await.expect("readable");
+    let audit = gate.store.audit(DEFAULT_TENANT, &AuditFilter::default(), None, 10).await.expect("readable").0;
     let answered = audit.iter().filter(|entry| entry.kind == "answered");
     told.extend(answered.map(|entry| format!("{:?}", entry.words[5].text)));
     assert!(gate.store.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());

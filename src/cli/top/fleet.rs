@@ -11,7 +11,7 @@ use callgate_client::remote::{AuthenticatedChannel, into_response};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 use callgate_proto::v1::{
-    Approval, ApprovalState, DecisionCount, Fleet, GetFleetRequest, GetServerInfoRequest, HaltState,
+    Approval, ApprovalState, DecisionCount, Fleet, FleetPart, GetFleetRequest, GetServerInfoRequest, HaltState,
     ListApprovalsRequest, ListHaltsRequest, ListPoliciesRequest, ListSessionsRequest, PolicyRevision, ServerInfo,
     SessionSummary, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
     policy_service_client::PolicyServiceClient, server_service_client::ServerServiceClient,
@@ -21,6 +21,15 @@ use callgate_proto::v1::{
 /// Maximum number of sessions, the most recently active.
 const SESSIONS: u32 = 200;
 const APPROVALS: u32 = 500;
+/// Parts of the overview that are shown.
+const PARTS: [FleetPart; 6] = [
+    FleetPart::Decisions,
+    FleetPart::Approvals,
+    FleetPart::Running,
+    FleetPart::Stopped,
+    FleetPart::Tools,
+    FleetPart::Budgets,
+];
 /// Timeout of a response.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Maximum size of metrics.
@@ -103,7 +112,8 @@ impl FleetClient {
         let page = into_response(sessions.list_sessions(with_timeout(request)).await)?;
         (fleet.sessions, fleet.has_more) = (page.sessions, !page.next_page_token.is_empty());
         fleet.sessions.retain(|session| session.parent_session_id.is_empty());
-        let overview = FleetServiceClient::new(self.wire.clone()).get_fleet(with_timeout(GetFleetRequest {})).await;
+        let request = GetFleetRequest { parts: PARTS.map(Into::into).to_vec(), ..GetFleetRequest::default() };
+        let overview = FleetServiceClient::new(self.wire.clone()).get_fleet(with_timeout(request)).await;
         fleet.overview = into_response(overview)?.fleet.unwrap_or_default();
         fleet.halts = into_response(sessions.list_halts(with_timeout(ListHaltsRequest::default())).await)?.halts;
         let state = ApprovalState::Pending.into();

@@ -10,7 +10,7 @@ use super::{
     lists::{self, ListKind, dollars, standing},
     screen,
 };
-use callgate_client::remote::at;
+use callgate_client::remote::{at, member_name};
 
 /// The summary, and each list that is not empty, on one screen. Text from agents loses its control characters; colors
 /// are removed where standard output is no terminal.
@@ -115,8 +115,14 @@ fn health(fleet: &FleetSnapshot) -> String {
 fn deployment(fleet: &FleetSnapshot) -> String {
     let all = &fleet.overview;
     let style = if all.open_approvals > 0 { colored_style(AnsiColor::Yellow) } else { Style::new() };
+    let missing = list_unavailable(fleet);
+    let red = colored_style(AnsiColor::Red);
+    let missing = match missing.is_empty() {
+        true => String::new(),
+        false => format!("  {red}unavailable: {}{red:#}", missing.join(", ")),
+    };
     format!(
-        "fleet     trees {}, open {}, held {}, stopped {}, halts {}, {style}approvals {}{style:#}",
+        "fleet     trees {}, open {}, held {}, stopped {}, halts {}, {style}approvals {}{style:#}{missing}",
         all.active_trees,
         all.open_calls,
         all.held_sessions,
@@ -124,6 +130,12 @@ fn deployment(fleet: &FleetSnapshot) -> String {
         fleet.halts.len(),
         all.open_approvals,
     )
+}
+
+/// Names of the parts that the server could not read: their figures are zero, and mean nothing.
+fn list_unavailable(fleet: &FleetSnapshot) -> Vec<String> {
+    let missing = fleet.overview.unavailable.iter();
+    missing.map(|one| member_name(one.part().as_str_name(), "FLEET_PART_")).collect()
 }
 
 /// As JSON; the names are promised (docs/cli.md#top).
@@ -176,5 +188,6 @@ pub(super) fn json(fleet: &FleetSnapshot) -> Value {
         "refusals": refused.collect::<Vec<_>>(),
         "openCircuitBreakers": cooling.collect::<Vec<_>>(),
         "budgets": near.collect::<Vec<_>>(),
+        "unavailable": list_unavailable(fleet),
     })
 }

@@ -14,6 +14,7 @@ use super::{
     grant::Grant,
     identity::{CredentialId, Identity},
     ids::SessionId,
+    time::Timestamp,
 };
 
 pub use chain::{Anchor, ChainEntry, ChainVerification, ChainVerifier, HashedText, PROBLEMS_MAX};
@@ -81,6 +82,18 @@ closed_set! {
         /// A user signed out of it.
         SignedOut = "signed_out",
     }
+}
+
+/// Conditions on entries, all of which hold. Texts are parts, compared without regard to case.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Part of the actor's name or credential.
+    pub by: Option<String>,
+    pub kind: Option<String>,
+    /// Part of the session or of the description.
+    pub subject: Option<String>,
+    pub from: Option<Timestamp>,
+    pub until: Option<Timestamp>,
 }
 
 /// The person or system behind an operation, and their credential.

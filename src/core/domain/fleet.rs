@@ -2,6 +2,7 @@
 
 use super::{
     budget::{BudgetScope, Budgets, Dimension},
+    closed_set::closed_set,
     failure::FailureKind,
     finding::Decision,
     time::Timestamp,
@@ -9,6 +10,31 @@ use super::{
 
 /// A minute, in milliseconds.
 pub const MINUTE_MS: i64 = 60_000;
+
+closed_set! {
+    /// Part of an overview that is read on its own.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum FleetPart {
+        /// Judgments by decision.
+        Decisions = "decisions",
+        /// Open approval requests.
+        Approvals = "approval requests",
+        /// Halts of the past hour.
+        Halts = "halts",
+        /// Permitted calls without an outcome.
+        Running = "running calls",
+        /// Sessions whose last judgment is a STOP.
+        Stopped = "stopped sessions",
+        /// Their number at the end of each minute.
+        StoppedMinutes = "stopped sessions by minute",
+        /// Unhealthy tools.
+        Tools = "tools",
+        /// Budgets near their limit, and active call trees.
+        Budgets = "budgets",
+        /// Savings by refusals.
+        Savings = "savings",
+    }
+}
 
 /// Number of judgments per decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -210,10 +236,10 @@ pub struct FleetOverview {
     pub oldest_approval: Option<Timestamp>,
     pub tools: Vec<ToolTrouble>,
     pub budgets: Vec<BudgetNearLimit>,
-    pub saved: RefusalSavings,
-    /// Time range of the savings.
-    pub saved_from: Timestamp,
-    pub saved_until: Timestamp,
-    /// Duration of the queries, in milliseconds.
+    /// Savings of the day, with their time range; none where they could not be read.
+    pub saved: Option<(RefusalSavings, Timestamp, Timestamp)>,
+    /// Duration of the slowest part's queries, in milliseconds.
     pub database_ms: u64,
+    /// Requested parts that could not be read, each with its problem.
+    pub unavailable: Vec<(FleetPart, String)>,
 }

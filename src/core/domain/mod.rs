@@ -60,6 +60,7 @@ pub mod token;
 pub mod tool;
 pub mod tree;
 pub mod truncation;
+pub mod usage_report;
 pub mod verdict;
 pub mod violation;
 pub mod visible;

@@ -1,12 +1,22 @@
 //! Error responses of the console: a page of their own, or in place of the requested part.
 
 use askama::Template as _;
-use axum::response::{Html, IntoResponse, Response};
+use axum::{
+    Extension,
+    extract::{OptionalFromRequestParts, Request, State},
+    middleware::Next,
+    response::{Html, IntoResponse, Response},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use tonic::{Code, Status};
 use url::form_urlencoded::byte_serialize;
 
-use super::{filters, visitor};
+use super::{
+    Console, filters,
+    frame::Frame,
+    headers,
+    visitor::{self, Visitor},
+};
 use crate::{gate::NoAnswer, grpc::to_http_status};
 
 /// Errors of the console.
@@ -89,13 +99,58 @@ impl From<askama::Error> for PageError {
     }
 }
 
-/// The error page.
+/// An error, as the extension of its response: a signed-in user gets it as a page of the console.
+#[derive(Debug, Clone)]
+struct FaultNotice {
+    code: StatusCode,
+    message: String,
+}
+
+/// The error page of a stranger.
 #[derive(askama::Template)]
-#[template(path = "fault.html")]
-struct Page<'a> {
+#[template(path = "fault.html", blocks = ["fault"])]
+struct Page {
     code: u16,
-    reason: &'a str,
-    message: &'a str,
+    reason: &'static str,
+    message: String,
+    remedy: &'static str,
+}
+
+impl Page {
+    fn of(notice: &FaultNotice) -> Self {
+        let FaultNotice { code, message } = notice;
+        Self { code: code.as_u16(), reason: reason(*code), message: message.clone(), remedy: remedy(*code) }
+    }
+}
+
+/// The same within the console.
+#[derive(askama::Template)]
+#[template(path = "fault_page.html")]
+struct FramedPage {
+    frame: Frame,
+    /// As HTML.
+    fault: String,
+}
+
+/// Middleware: renders errors as pages of the console, with its navigation. A part of a page has no frame.
+pub(super) async fn frame_errors(State(console): State<Console>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let mut asked = parts.clone();
+    let response = headers::render_error_page(next.run(Request::from_parts(parts, body)).await).await;
+    let Some(notice) = response.extensions().get::<FaultNotice>() else { return response };
+    if asked.headers.contains_key("hx-request") {
+        return response;
+    }
+    let visitor = <Visitor as OptionalFromRequestParts<Console>>::from_request_parts(&mut asked, &console).await;
+    let Ok(Some(visitor)) = visitor else { return response };
+    let page = Page::of(notice);
+    let frame = Frame::new(&visitor, "", page.reason);
+    let html = page.as_fault().render().and_then(|fault| FramedPage { frame, fault }.render());
+    html.map_or(response, |html| (notice_code(page.code), Html(html)).into_response())
+}
+
+fn notice_code(code: u16) -> StatusCode {
+    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// Leads the whole page elsewhere, where htmx asked for a part of it.
@@ -114,9 +169,11 @@ impl IntoResponse for PageError {
                 }
             }
             Self::Told { code, message, .. } => {
-                let page = Page { code: code.as_u16(), reason: reason(code), message: &message };
-                page.render()
-                    .map_or_else(|_| (code, message.clone()).into_response(), |html| (code, Html(html)).into_response())
+                let notice = FaultNotice { code, message };
+                match Page::of(&notice).render() {
+                    Ok(html) => (code, Extension(notice), Html(html)).into_response(),
+                    Err(_) => (code, notice.message).into_response(),
+                }
             }
         }
     }
@@ -133,5 +190,22 @@ fn reason(code: StatusCode) -> &'static str {
         429 => "Too many requests",
         503 => "Service unavailable",
         _ => "Request failed",
+    }
+}
+
+/// The next step of the user, by the cause.
+fn remedy(code: StatusCode) -> &'static str {
+    match code.as_u16() {
+        400 => "Go back, correct the value that the message names, and try again.",
+        401 => "Sign in first.",
+        403 => "Sign in with a credential that has the right, or ask an administrator for it.",
+        404 => {
+            "Check the address, or search under Sessions. Calls are deleted at the end of their retention period, and \
+             on request."
+        }
+        409 => "Something changed meanwhile. Reload the page, and try again.",
+        429 => "Wait a moment, and reload the page.",
+        503 => "Reload the page in a moment. If this lasts, run callgate doctor: it says what to repair.",
+        _ => "Reload the page. If this lasts, the log of the server has the reason.",
     }
 }

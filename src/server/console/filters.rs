@@ -54,6 +54,14 @@ pub(super) fn moment(at: &Option<Timestamp>, _: &dyn Values) -> askama::Result<S
     Ok(Safe(format!("<time datetime=\"{machine}\">{people}</time>")))
 }
 
+/// `{{ at|instant }}`: the same to the millisecond, for timelines.
+#[filter_fn]
+pub(super) fn instant(at: &Option<Timestamp>, _: &dyn Values) -> askama::Result<Safe<String>> {
+    let Some(at) = at.as_ref().and_then(time) else { return Ok(Safe(String::new())) };
+    let (machine, people) = (at.format("%Y-%m-%dT%H:%M:%S%.3fZ"), at.format("%Y-%m-%d %H:%M:%S%.3f UTC"));
+    Ok(Safe(format!("<time datetime=\"{machine}\" data-precise=\"1\">{people}</time>")))
+}
+
 /// `{{ text|visible_text }}`: the same for attributes, which hold no elements.
 #[filter_fn]
 pub(super) fn visible_text(text: impl AsRef<str>, _: &dyn Values) -> askama::Result<String> {
@@ -74,13 +82,13 @@ pub(super) fn thousands(number: &u64, _: &dyn Values) -> askama::Result<String> 
     Ok(group_thousands(*number))
 }
 
-/// Micro-dollars as dollars: `$1.50`, `$0.0003`.
+/// Micro-dollars as dollars with two to four digits, rounded down: `$1,500.25`, `$0.0003`.
 pub(super) fn dollars(micros: u64) -> String {
-    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
+    let (whole, rest) = (group_thousands(micros / 1_000_000), micros % 1_000_000 / 100);
     match rest {
-        0 => format!("${whole}.00"),
-        rest if rest % 10_000 == 0 => format!("${whole}.{:02}", rest / 10_000),
-        rest => format!("${whole}.{}", format!("{rest:06}").trim_end_matches('0')),
+        0 if (1..100).contains(&micros) => "<$0.0001".to_owned(),
+        rest if rest % 100 == 0 || micros >= 1_000_000 => format!("${whole}.{:02}", rest / 100),
+        rest => format!("${whole}.{}", format!("{rest:04}").trim_end_matches('0')),
     }
 }
 
@@ -144,8 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn money_keeps_what_is_smaller_than_a_cent() {
-        let told = [0, 1_500_000, 300, 1_010_000, 1].map(dollars);
-        assert_eq!(told, ["$0.00", "$1.50", "$0.0003", "$1.01", "$0.000001"]);
+    fn money_has_two_to_four_digits() {
+        let told = [0, 1_500_000, 300, 1_010_000, 1, 123_456, 1_234_567_890, 20_000].map(dollars);
+        let expected = ["$0.00", "$1.50", "$0.0003", "$1.01", "<$0.0001", "$0.1234", "$1,234.56", "$0.02"];
+        assert_eq!(told, expected);
     }
 }

@@ -42,7 +42,7 @@ impl Frame {
             tenant: caller.tenant.clone(),
             csrf: visitor.csrf.clone(),
             is_open: caller.credential() == callgate_proto::v1::CredentialKind::None,
-            links: LINKS.into_iter().filter(|link| visitor.is_one_of(link.roles)).collect(),
+            links: LINKS.into_iter().filter(|link| visitor.may_open(link)).collect(),
             trace_url: visitor.trace_url.clone(),
         }
     }

@@ -26,7 +26,7 @@ const ALWAYS: [(HeaderName, HeaderValue); 6] = [
 ];
 
 pub(super) async fn guard(request: Request, next: Next) -> Response {
-    let mut response = render_error_page(next.run(request).await).await;
+    let mut response = next.run(request).await;
     let headers = response.headers_mut();
     headers.extend(ALWAYS);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -37,7 +37,7 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
 const WORDS_MAX: usize = 2_000;
 
 /// Converts the framework's plain-text errors to pages.
-async fn render_error_page(response: Response) -> Response {
+pub(super) async fn render_error_page(response: Response) -> Response {
     let is_text = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/plain; charset=utf-8");
     let is_bare = is_text || response.status() == StatusCode::METHOD_NOT_ALLOWED;
     if !response.status().is_client_error() || !is_bare {

@@ -46,13 +46,15 @@ struct Console {
 
 /// The pages over these services.
 pub fn router(inside: Inside, identities: Arc<Identities>, trace_url: Option<Arc<str>>) -> Router {
+    let console = Console { inside, identities, jobs: Arc::default(), trace_url };
     pages::router()
         .merge(assets::router())
         .merge(live::router())
         .fallback(nowhere)
+        .layer(middleware::from_fn_with_state(console.clone(), fault::frame_errors))
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn(headers::guard))
-        .with_state(Console { inside, identities, jobs: Arc::default(), trace_url })
+        .with_state(console)
 }
 
 /// Handles unknown paths. One with a slash too many is redirected to its page.

@@ -8,11 +8,14 @@ use http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts};
 use super::{
     Console,
     fault::PageError,
+    frame::NavigationLink,
     live,
     session::{self, Secret, SignInCredential},
 };
 use crate::grpc::Insider;
-use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId, time::Timestamp};
+use callgate_core::domain::{
+    audit::Actor, identity::Identity, ids::TenantId, tenant::DEFAULT_TENANT_NAME, time::Timestamp,
+};
 use callgate_net::listener::Peer;
 use callgate_proto::v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient};
 
@@ -39,6 +42,12 @@ impl Visitor {
     pub(super) fn is_one_of(&self, roles: &[Role]) -> bool {
         let has = |role: &Role| self.known.caller.roles().any(|one| one == *role);
         has(&Role::Admin) || roles.iter().any(has)
+    }
+
+    /// May they open the page of a link? Tenants are listed for those of `default`.
+    pub(super) fn may_open(&self, link: &NavigationLink) -> bool {
+        let is_own = link.path != "/tenants" || matches!(self.known.caller.tenant.as_str(), "" | DEFAULT_TENANT_NAME);
+        is_own && self.is_one_of(link.roles)
     }
 }
 

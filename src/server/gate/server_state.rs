@@ -1,9 +1,9 @@
 //! State of this server that its services share: cached call trees, admission control, policies, tenants, halts.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{
-    NoAnswer, admission::Admission, halts::Halts, minute_metrics::MinuteMetrics, owners::Owners,
+    NoAnswer, NotificationTargets, admission::Admission, halts::Halts, minute_metrics::MinuteMetrics, owners::Owners,
     policies::ActivePolicy, tenants::Tenants,
 };
 use crate::telemetry::Metrics;
@@ -24,6 +24,8 @@ pub struct ServerState {
     pub(super) minute_metrics: MinuteMetrics,
     pub(super) metrics: Metrics,
     pub(super) clock: Clock,
+    /// Destinations of notifications, where this server has some.
+    pub(crate) notification_targets: OnceLock<Arc<dyn NotificationTargets>>,
 }
 
 impl ServerState {
@@ -39,6 +41,7 @@ impl ServerState {
             minute_metrics: MinuteMetrics::default(),
             metrics,
             clock,
+            notification_targets: OnceLock::new(),
         })
     }
 

@@ -6,13 +6,14 @@ use tonic::{Request, Response};
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, page_size, wrong},
+    decode::{DecodeResult, maybe_text, page_size, wrong},
     identity,
     limits::PAGE_DEFAULT,
     page, service, status,
+    time::point_in_time,
 };
 use crate::gate::Privacy;
-use callgate_core::domain::audit::{Anchor, ChainEntry};
+use callgate_core::domain::audit::{Anchor, AuditFilter, ChainEntry};
 use callgate_proto::v1;
 
 /// Anchors that a chain is held against at once.
@@ -48,6 +49,24 @@ fn encode_entry(entry: ChainEntry) -> v1::AuditEntry {
     }
 }
 
+/// A number of an entry, which the database can compare with.
+fn is_number(number: &u64) -> bool {
+    i64::try_from(*number).is_ok()
+}
+
+fn decode_filter(filter: &v1::AuditFilter) -> DecodeResult<AuditFilter> {
+    let time = |field: &str, at: &Option<prost_types::Timestamp>| {
+        at.as_ref().map(|at| point_in_time(field, Some(at))).transpose()
+    };
+    Ok(AuditFilter {
+        by: maybe_text("filter.by", &filter.by)?,
+        kind: maybe_text("filter.kind", &filter.kind)?,
+        subject: maybe_text("filter.subject", &filter.subject)?,
+        from: time("filter.start_time", &filter.start_time)?,
+        until: time("filter.end_time", &filter.end_time)?,
+    })
+}
+
 fn anchors(given: &[String]) -> DecodeResult<Vec<Anchor>> {
     if given.len() > ANCHORS_MAX {
         return wrong("anchors", format!("has {} anchors; at most {ANCHORS_MAX} are allowed", given.len()));
@@ -68,10 +87,15 @@ impl v1::audit_service_server::AuditService for AuditService {
         let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
-        let before = page::after(&message.page_token, |[number]| number.parse::<u64>().ok())?;
-        let entries = service::answer_in_time(Box::pin(self.privacy.operators.audit(tenant, before, size + 1))).await?;
-        let (entries, next_page_token) =
+        let filter = decode_filter(&message.filter.unwrap_or_default())?;
+        let before = page::after(&message.page_token, |[number]| number.parse().ok().filter(is_number))?;
+        let found = self.privacy.operators.audit(tenant, &filter, before, size + 1);
+        let (entries, rest) = service::answer_in_time(Box::pin(found)).await?;
+        let (entries, mut next_page_token) =
             page::split_page(entries, size, |last: &ChainEntry| page::token([&last.number.to_string()]));
+        if let (true, Some(rest)) = (next_page_token.is_empty(), rest) {
+            next_page_token = page::token([&rest.to_string()]);
+        }
         let entries = entries.into_iter().map(encode_entry).collect();
         Ok(Response::new(v1::ListAuditEntriesResponse { entries, next_page_token }))
     }

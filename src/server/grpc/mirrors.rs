@@ -6,6 +6,7 @@ use callgate_core::domain::{
     difference::DifferenceKind,
     failure::FailureKind,
     finding::{Decision, Level},
+    fleet::FleetPart,
     identity::Role,
     inbox::QuestionState,
     outcome::{Basis, Confidence, Guard, OutcomeStatus, Repeat},
@@ -14,6 +15,7 @@ use callgate_core::domain::{
     session_state::CallState,
     tenant::TenantState,
     tool::RiskLevel,
+    usage_report::UsageDimension,
 };
 use callgate_proto::v1;
 
@@ -93,6 +95,10 @@ mirrors! {
     FollowUpKind = FollowUpKind { Same, Near, Changed }
     QuestionState = ApprovalState { Pending, Approved, Denied, Expired, Withdrawn, Edited }
     ToolState = ToolState { Working, Failing, Down }
+    FleetPart = FleetPart {
+        Decisions, Approvals, Halts, Running, Stopped, StoppedMinutes, Tools, Budgets, Savings,
+    }
+    UsageDimension = UsageDimension { Time, Tool, Agent, Model }
     Role = Role { Agent, Approver, Operator, Analyst, Admin }
     TenantState = TenantState { Active, Suspended, Deleted }
     RolloutState = PolicyRolloutState { Running, Promoted, Aborted }

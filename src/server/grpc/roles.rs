@@ -103,7 +103,15 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("RebuildRetryProfiles", ADMIN),
         ],
     ),
-    ("FleetService", &[("GetFleet", PEOPLE)]),
+    (
+        "FleetService",
+        &[
+            ("GetFleet", PEOPLE),
+            ("GetUsage", PEOPLE),
+            ("ListNotificationDestinations", PEOPLE),
+            ("TestNotificationDestination", &[Operator]),
+        ],
+    ),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
     ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reencrypt", ADMIN)]),
     // Admins of the tenant `default`, which the service checks itself.

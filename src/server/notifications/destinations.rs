@@ -102,6 +102,11 @@ impl NotificationDestination {
         self.tenants.iter().any(|name| name == tenant || name == ALL_TENANTS)
     }
 
+    /// Groups of its approval requests; empty is all.
+    pub(super) fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
     /// True when it is notified of an approval request for these groups. Without a filter, of every request.
     pub(super) fn is_for(&self, groups: &[String]) -> bool {
         self.groups.is_empty() || groups.iter().any(|group| self.groups.contains(group))

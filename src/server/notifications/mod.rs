@@ -28,7 +28,7 @@ use self::{
     message::NotificationMessage,
 };
 use crate::{
-    gate::{Gate, NoAnswer, new_id},
+    gate::{Gate, NoAnswer, NotificationTarget, NotificationTargets, TargetTest, new_id},
     grpc::Callbacks,
 };
 use callgate_core::domain::time::Timestamp;
@@ -50,6 +50,7 @@ const WAIT_MAX_S: u64 = 300;
 
 /// Starts the workers: one that queues events, and one a destination that sends.
 pub(super) fn start(destinations: &Destinations, gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
+    let _ = gate.server.notification_targets.set(Arc::new(destinations.clone()));
     for one in &destinations.0 {
         gate.server.metrics().notifications_expected(one.channel.as_str());
     }
@@ -112,11 +113,11 @@ async fn round(destination: &NotificationDestination, gate: &Gate) -> Result<usi
                 let (event, attempts, again_s) = (one.event.as_str(), one.attempts, wait.as_secs());
                 let to = destination.name.as_str();
                 tracing::warn!(destination = to, event, attempts, again_s, "a notification was not sent: {problem}");
-                Some(wait)
+                Some((wait, problem.as_str()))
             }
         };
-        let result = result.unwrap_or("error");
-        gate.server.metrics().notified(destination.channel.as_str(), event_name(&one.event), result);
+        let name = result.as_ref().map_or("error", |name| name);
+        gate.server.metrics().notified(destination.channel.as_str(), event_name(&one.event), name);
         gate.store.settle_notification(one.tenant, &one.key, again).await.map_err(NoAnswer::from)
     });
     let sent: Vec<_> = sent.collect();
@@ -176,6 +177,26 @@ fn wait(attempts: u32) -> Duration {
 pub(super) fn callbacks(destinations: &Destinations) -> Callbacks {
     let destinations = destinations.clone();
     Callbacks(Arc::new(move |gate| slack_actions::router(&destinations, gate)))
+}
+
+impl NotificationTargets for Destinations {
+    fn list_targets(&self, tenant: &str) -> Vec<NotificationTarget> {
+        let target = |one: &Arc<NotificationDestination>| NotificationTarget {
+            name: one.name.clone(),
+            channel: one.channel.as_str(),
+            events: one.events.iter().map(|event| event.as_str()).collect(),
+            groups: one.groups().to_vec(),
+        };
+        self.0.iter().filter(|one| one.is_of(tenant)).map(target).collect()
+    }
+
+    fn test_target<'a>(&'a self, tenant: &'a str, name: &'a str) -> TargetTest<'a> {
+        Box::pin(async move {
+            let one = self.0.iter().find(|one| one.name == name && one.is_of(tenant))?;
+            let now = Clock::System.now();
+            Some(attempt(one, &new_id("test"), &NotificationMessage::test(one, now), now).await)
+        })
+    }
 }
 
 /// Result of a test of a destination.

@@ -50,14 +50,17 @@ pub const ROUTES: [RouteAccess; 5] = [
 
 /// The first segments of the paths of pages; all below one is of the same page. Pages need no role here: the console
 /// authenticates by itself, since browsers present no credential but its own cookie.
-pub const PAGES: [&str; 14] = [
+pub const PAGES: [&str; 17] = [
     "",
     "approvals",
     "assets",
     "audit",
     "calls",
+    "charts",
+    "costs",
     "events",
     "learning",
+    "notifications",
     "policy",
     "sessions",
     "sign-in",

@@ -13,14 +13,17 @@ use crate::{
     sealing::{MARK, TenantStorage},
 };
 use callgate_core::domain::{
-    audit::{Anchor, AuditEvent, ChainEntry, ChainVerification, ChainVerifier, HashedText, WORDS},
+    audit::{Anchor, AuditEvent, AuditFilter, ChainEntry, ChainVerification, ChainVerifier, HashedText, WORDS},
     event,
     forgetting::{WORD_BYTES_MIN, holds},
     ids::TenantId,
+    time::Timestamp,
 };
 
 /// Entries per page of a verification.
 const PAGE: i64 = 1_000;
+/// Entries that a page with a filter searches.
+const SEARCHED_MAX: i64 = 20_000;
 /// Maximum number of names per regular expression.
 const NAMES: usize = 100;
 
@@ -216,24 +219,25 @@ fn patterns(names: &[&str]) -> Vec<String> {
 }
 
 impl Store {
-    /// Audit entries, newest first: those before a number, at most `max`.
+    /// Audit entries that a filter selects, newest first: those before a number, at most `max`. Also returns the number
+    /// before which the search goes on, where it ended at its limit of entries.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn audit(
         &self,
         tenant: TenantId,
+        filter: &AuditFilter,
         before: Option<u64>,
         max: usize,
-    ) -> Result<Vec<ChainEntry>, StoreError> {
-        let query = sqlx::query(
-            "select *, (extract(epoch from at) * 1000000)::bigint as at_us from audit
-             where tenant_id = $1 and ($2::bigint is null or number < $2) order by number desc limit $3",
-        );
-        let query = query.bind(tenant.0).bind(before.map(big)).bind(i64::try_from(max).unwrap_or(i64::MAX));
+    ) -> Result<(Vec<ChainEntry>, Option<u64>), StoreError> {
         let opener = self.opener(tenant);
         let opened = |row: &PgRow| open_entry(&opener, row);
-        self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(opened).collect()).await
+        let read = async |conn: &mut PgConnection| {
+            let (rows, rest) = search(conn, tenant, filter, (before.map(big), max)).await?;
+            Ok((rows.iter().map(opened).collect::<LoadedRow<_>>()?, rest))
+        };
+        self.readers.read_of(&[tenant], read).await
     }
 
     /// Verifies the tenant's whole audit log in one snapshot.
@@ -243,6 +247,44 @@ impl Store {
     pub async fn check_audit(&self, tenant: TenantId, anchors: Vec<Anchor>) -> Result<ChainVerification, StoreError> {
         self.slow.read_of(&[tenant], async |conn| check(conn, tenant, anchors).await).await
     }
+}
+
+/// The entries of a page, and the number before which the search goes on. Numbers have no gap, so that a range of them
+/// bounds the search.
+async fn search(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    filter: &AuditFilter,
+    (before, max): (Option<i64>, usize),
+) -> LoadedRow<(Vec<PgRow>, Option<u64>)> {
+    let head = sqlx::query_scalar("select coalesce(max(number), 0) + 1 from audit where tenant_id = $1");
+    let before = match before {
+        Some(before) => before,
+        None => head.bind(tenant.0).fetch_one(&mut *conn).await?,
+    };
+    let least = (before - SEARCHED_MAX).max(1);
+    let rows = sqlx::query(
+        "select *, (extract(epoch from at) * 1000000)::bigint as at_us from audit
+         where tenant_id = $1 and number >= $2 and number < $3 and ($5::text is null or kind = $5)
+           and ($6::text is null or strpos(lower(words[1]), lower($6)) > 0 or strpos(lower(words[2]), lower($6)) > 0)
+           and ($7::text is null or strpos(lower(words[4]), lower($7)) > 0 or strpos(lower(words[5]), lower($7)) > 0)
+           and ($8::bigint is null or at >= to_timestamp($8 / 1000.0))
+           and ($9::bigint is null or at < to_timestamp($9 / 1000.0))
+         order by number desc limit $4",
+    );
+    let AuditFilter { by, kind, subject, from, until } = filter;
+    let rows = rows.bind(tenant.0).bind(least).bind(before).bind(i64::try_from(max).unwrap_or(i64::MAX));
+    let rows = rows.bind(kind).bind(by).bind(subject);
+    let rows = rows.bind(from.map(Timestamp::as_millis)).bind(until.map(Timestamp::as_millis));
+    let rows = rows.fetch_all(&mut *conn).await?;
+    if least <= 1 || rows.len() >= max {
+        return Ok((rows, None));
+    }
+    // Entries are numbered in the order of their times.
+    let is_over = "select at < to_timestamp($3 / 1000.0) from audit where tenant_id = $1 and number = $2";
+    let is_over = sqlx::query_scalar(is_over).bind(tenant.0).bind(least).bind(from.map_or(0, Timestamp::as_millis));
+    let is_over: Option<bool> = is_over.fetch_optional(conn).await?;
+    Ok((rows, (is_over != Some(true)).then(|| u64::try_from(least).unwrap_or_default())))
 }
 
 /// Verifies a tenant's whole audit log in one snapshot.

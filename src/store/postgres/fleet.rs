@@ -10,7 +10,6 @@ use super::{
     codes::{DENY, REUSE, STOP, SUCCESS},
     decode::{LoadedRow, at, count, decode},
     row::code,
-    stock,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -78,17 +77,20 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| read_approval_lifetimes(conn, tenant, since).await).await
     }
 
-    /// Open calls with their trees; stopped sessions; and unhealthy tools of the tenant.
+    /// Open calls of the tenant, with their trees.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn standing(&self, tenant: TenantId) -> Result<(Calling, u64, Vec<ToolTrouble>), StoreError> {
-        let read = async |conn: &mut PgConnection| {
-            let calling = calling(conn, tenant).await?;
-            let stopped = stock::count_stopped_sessions(conn, &[tenant]).await?;
-            Ok((calling, stopped, read_tool_troubles(conn, tenant).await?))
-        };
-        self.readers.read_of(&[tenant], read).await
+    pub async fn calling(&self, tenant: TenantId) -> Result<Calling, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| calling(conn, tenant).await).await
+    }
+
+    /// Unhealthy tools of the tenant.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn tool_troubles(&self, tenant: TenantId) -> Result<Vec<ToolTrouble>, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| read_tool_troubles(conn, tenant).await).await
     }
 
     /// Call trees active within the last hour; and budgets near their limit, the nearest first.

@@ -71,6 +71,7 @@ mod tokens;
 mod traced;
 mod trees;
 mod usage;
+mod usage_report;
 mod verification;
 mod writer;
 
@@ -107,7 +108,9 @@ pub use inbox::TriedTree;
 pub use inspect::{DatabaseStatus, Inspection, Rights, inspect};
 pub use leases::{DueTree, DueTrees};
 pub use migrations::SchemaState;
-pub use notifications::{AuditedEvent, ClaimedNotification, NewNotification, OpenCircuit, TenantActivity};
+pub use notifications::{
+    AuditedEvent, ClaimedNotification, NewNotification, NotificationQueue, OpenCircuit, TenantActivity,
+};
 pub use point_queries::SessionTree;
 pub use prices::{ModelPrices, set_prices};
 pub use profiles::{CountingRound, Learn};
@@ -120,6 +123,7 @@ pub use rollouts::RolloutStep;
 pub use server_roles::{CarriedState, analyze, make_roles, read_carried_state};
 pub use stock::{Pool, Questions, StoreLoad};
 pub use traced::{BatchSpans, namespace};
+pub use usage_report::UsagePeriod;
 pub use verification::{Contents, look_over};
 pub use writer::CommittedChange;
 pub(crate) use {

@@ -1,19 +1,21 @@
 //! Queue of notifications, in the table `approval_notice`, and the reads that find their events. One replica claims a
 //! notification at a time. Times are the database's.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{LoadedRow, at, decode},
+    decode::{LoadedRow, at, count, decode},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{audit::AuditOperation, failure::FailureKind, ids::TenantId, time::Timestamp};
 
 /// Audit entries and expired requests that are read at once.
 const EVENTS_MAX: i64 = 1_000;
+/// Characters of a stored problem.
+const PROBLEM_MAX: usize = 500;
 /// Newest audit entries in which the first read looks for those of its period.
 const FIRST_ENTRIES_MAX: i64 = 10_000;
 
@@ -30,6 +32,20 @@ pub struct NewNotification {
     pub subject: String,
     /// No attempt is made from then on.
     pub expires_at: Timestamp,
+}
+
+/// State of a destination's notifications of a tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NotificationQueue {
+    /// Not accepted yet.
+    pub waiting: u64,
+    /// Those among them that failed.
+    pub retrying: u64,
+    /// Not accepted before their expiry.
+    pub failed: u64,
+    pub delivered: u64,
+    /// Problem of the last failed attempt, with its time.
+    pub last_error: Option<(String, Timestamp)>,
 }
 
 /// A claimed notification.
@@ -168,7 +184,43 @@ impl Store {
         self.readers.read(async |conn| claim.fetch_all(conn).await?.iter().map(claimed).collect()).await
     }
 
-    /// Closes a notification; or, with `again`, schedules a retry after that time. Deletes obsolete rows.
+    /// State of the tenant's notifications, by destination.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn notification_queues(
+        &self,
+        tenant: TenantId,
+    ) -> Result<BTreeMap<String, NotificationQueue>, StoreError> {
+        let rows = sqlx::query(
+            "select destination, count(*) filter (where delivered_at is null
+                 and expires_at > now()) as waiting,
+               count(*) filter (where delivered_at is null and expires_at > now()
+                 and last_error is not null) as retrying,
+               count(*) filter (where delivered_at is null and expires_at <= now()) as failed,
+               count(delivered_at) as delivered,
+               (array_agg(last_error order by claimed_until desc)
+                  filter (where last_error is not null))[1] as last_error,
+               (extract(epoch from max(claimed_until) filter (where last_error is not null)) * 1000)::bigint as error_ms
+             from approval_notice where tenant_id = $1 and destination is not null group by destination",
+        );
+        let rows = rows.bind(tenant.0);
+        let queue = |row: &PgRow| {
+            let last_error = row.try_get::<Option<String>, _>("last_error")?;
+            let queue = NotificationQueue {
+                waiting: count(row, "waiting")?,
+                retrying: count(row, "retrying")?,
+                failed: count(row, "failed")?,
+                delivered: count(row, "delivered")?,
+                last_error: last_error.map(|problem| LoadedRow::Ok((problem, at(row, "error_ms")?))).transpose()?,
+            };
+            Ok((row.try_get("destination")?, queue))
+        };
+        self.readers.read_of(&[tenant], async |conn| rows.fetch_all(conn).await?.iter().map(queue).collect()).await
+    }
+
+    /// Closes a notification; or, with `again`, schedules a retry after that time, with the problem of this attempt.
+    /// Deletes obsolete rows.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: it may be sent once more.
@@ -176,14 +228,16 @@ impl Store {
         &self,
         tenant: TenantId,
         key: &str,
-        again: Option<Duration>,
+        again: Option<(Duration, &str)>,
     ) -> Result<(), StoreError> {
-        let update = "update approval_notice set claimed_until = now(),
+        let problem = again.map(|(_, problem)| problem.chars().take(PROBLEM_MAX).collect::<String>());
+        let update = "update approval_notice set claimed_until = now(), last_error = coalesce($4, last_error),
               delivered_at = case when $3::bigint is null then now() end,
               subject = case when $3::bigint is not null then subject end,
               next_at = now() + coalesce($3, 0) * interval '1 second'
             where tenant_id = $1 and approval_id = $2";
-        let update = sqlx::query(update).bind(tenant.0).bind(key).bind(again.map(seconds));
+        let update = sqlx::query(update).bind(tenant.0).bind(key).bind(again.map(|(wait, _)| seconds(wait)));
+        let update = update.bind(problem);
         let old = "delete from approval_notice where tenant_id = $1 and expires_at < now() - interval '1 day'";
         let delete = sqlx::query(old).bind(tenant.0);
         self.readers

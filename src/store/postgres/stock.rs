@@ -67,6 +67,14 @@ impl Store {
         self.slow.read(async |conn| count_stopped_sessions(conn, tenants).await).await
     }
 
+    /// Those of one tenant, for its operators.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn stopped_now(&self, tenant: TenantId) -> Result<u64, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| count_stopped_sessions(conn, &[tenant]).await).await
+    }
+
     /// Number of the tenant's stopped sessions at each of these times, which are ends of minutes, in order.
     ///
     /// # Errors
@@ -112,7 +120,7 @@ async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> LoadedRow<Q
 
 /// Sessions whose newest judgment is a STOP of the last hour. It reads one row per session beside its STOPs, and at
 /// most [`STOPS_MAX`] STOPs per tenant, which bounds its cost.
-pub(super) async fn count_stopped_sessions(conn: &mut PgConnection, tenants: &[TenantId]) -> LoadedRow<u64> {
+async fn count_stopped_sessions(conn: &mut PgConnection, tenants: &[TenantId]) -> LoadedRow<u64> {
     let row = sqlx::query(AssertSqlSafe(format!(
         "select count(*) as stopped from (
            select distinct c.shard, c.tenant_id, c.epoch, c.session_id from unnest($1::int8[]) t(id)

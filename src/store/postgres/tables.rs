@@ -61,7 +61,7 @@ const fn table(owner: RowOwner, name: &'static str) -> Table {
 }
 
 /// Call trees first, then their tables in lock order.
-pub(super) static TABLES: [Table; 31] = [
+pub(super) static TABLES: [Table; 33] = [
     Table { ends: Apart, epoch: Some(Tree), ..table(Tree, "call_tree") },
     Table {
         ends: Apart,

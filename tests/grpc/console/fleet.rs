@@ -66,8 +66,10 @@ async fn the_page_says_what_is_and_whether_that_is_bad() {
     assert!(html.contains("<strong>$0.02</strong>") && html.contains("by 1 of 2 reused results"), "{html}");
     assert!(html.contains("<strong>1,000</strong>"), "{html}");
     assert!(html.contains("tool &lt;b&gt;pay") && html.contains("it&#39;s <mark class=\"unseen\">U+202E</mark>odd"));
-    assert_eq!(html.matches("<tr><td data-value=").count(), 60, "an hour, for all charts");
-    let minutes = minutes(&html);
+    assert_eq!(html.matches("<figure class=\"chart").count(), 2, "decisions and spend");
+    let charts = ada.get("/charts").await.ok();
+    assert_eq!(charts.matches("<tr><td data-value=").count(), 60, "an hour, for all charts");
+    let minutes = minutes(&charts);
     let sum = |name: &str| minutes[name].iter().filter_map(|value| value.parse::<f64>().ok()).sum::<f64>();
     let last = |name: &str| minutes[name].last().expect("a minute").as_str();
     let now = ["Open requests", "Sessions waiting", "Sessions stopped", "Halts"].map(last);
@@ -77,7 +79,8 @@ async fn the_page_says_what_is_and_whether_that_is_bad() {
     assert_eq!((last("Oldest request, minutes"), minutes["Oldest request, minutes"][0].as_str()), ("0.0", ""));
     let unseen = ["Open circuit breakers", "Budgets near their limit", "Calls queued", "Database, milliseconds"];
     assert!(unseen.iter().all(|name| minutes[*name].iter().all(String::is_empty)), "nobody looked: {minutes:?}");
-    assert!(html.contains("Sampled by this server."), "{html}");
+    assert!(charts.contains("Sampled by this server."), "{charts}");
+    assert!(card(&html, "spend").contains("$0.02") && html.contains("href=\"/sessions?agent=robot\""), "{html}");
     let part = ada.get("/?part=live").await.ok();
     assert!(part.trim_start().starts_with("<div id=\"now\"") && part.trim_end().ends_with("</div>"), "{part}");
 }
@@ -88,7 +91,9 @@ async fn an_empty_fleet_needs_nobody_and_knows_no_money() {
     let mut ada = Browser::sign_in_as(&plane, "ada").await;
     let html = ada.get("/").await.ok();
     assert!(html.contains("Nothing needs attention.") && card(&html, "calls").contains("No call in the last minute."));
-    assert!(html.contains("<dt>Cost</dt><dd>unknown</dd>") && !html.contains("$0"), "{html}");
+    assert!(html.contains("<dt>Cost</dt><dd>unknown</dd>"), "{html}");
+    assert!(html.contains("No calls in this period. Connect an agent"), "{html}");
+    let html = ada.get("/charts").await.ok();
     assert!(!html.contains("chart-cost") && !html.contains("chart-tokens"), "{html}");
     evaluate(&mut plane.client().await, question("s", call("c1", "look", "{}"))).await;
 }
@@ -101,7 +106,7 @@ async fn server_metrics_are_shown_with_their_start() {
     plane.gate.identities.read_tenants().await.expect("known");
     plane.gate.insight.take_stock().await.expect("counted");
     plane.gate.insight.tell_load();
-    let html = Browser::sign_in_as(&plane, "ada").await.get("/").await.ok();
+    let html = Browser::sign_in_as(&plane, "ada").await.get("/charts").await.ok();
     assert!(html.contains("Sampled by this server since "), "{html}");
     let minutes = minutes(&html);
     let seen = |name: &str| {
@@ -140,6 +145,46 @@ async fn without_its_database_the_page_says_so() {
         }
     };
     crate::common::within(std::time::Duration::from_secs(15), "what is wrong", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn error_is_a_page_of_the_console_with_the_next_step() {
+    let plane = serve_console(&Policy::default()).await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
+    let missing = ada.get("/sessions/none/at/all").await;
+    assert_eq!(missing.status, StatusCode::NOT_FOUND);
+    for text in ["aria-label=\"Pages\"", "<h1>Not found</h1>", "Check the address, or search under Sessions."] {
+        assert!(missing.html.contains(text), "{text}: {}", missing.html);
+    }
+    let wrong = ada.get("/audit?from=soon").await;
+    assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
+    assert!(wrong.html.contains("aria-label=\"Pages\"") && wrong.html.contains("Go back, correct the value"));
+    let mut stranger = Browser::new(&plane);
+    let missing = stranger.get("/sessions/none/at/all").await.html;
+    assert!(missing.contains("Check the address") && !missing.contains("aria-label=\"Pages\""), "{missing}");
+    ada.headers.insert("hx-request", "true".into());
+    let part = ada.get("/audit?from=soon").await.html;
+    assert!(!part.contains("aria-label=\"Pages\""), "a part of a page has no frame: {part}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn costs_and_tenants_say_what_was_spent_and_what_has_no_price() {
+    let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
+    story(&mut plane.client().await).await;
+    let mut ada = Browser::sign_in_as(&plane, "ada").await;
+    let html = ada.get("/costs?days=1").await.ok();
+    assert!(card(&html, "reported").contains("$0.02"), "{html}");
+    assert!(card(&html, "priced").contains("1,000 of 1,000 tokens are not priced"), "{html}");
+    assert!(html.contains("href=\"/sessions?tool=get_order\"") && html.contains("href=\"/sessions?agent=robot\""));
+    plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let html = ada.get("/tenants").await.ok();
+    let (_, own) = html.split_once("<td>default<br>").expect("the own tenant");
+    assert!(own.contains("$0.02") && own.contains("1 exhausted, 1 near the limit"), "{html}");
+    let (_, acme) = html.split_once("<td>acme<br>").expect("the other tenant");
+    let acme = acme.split("</tr>").next().expect("its row");
+    assert!(acme.contains("$0.00") && acme.contains("none near its limit"), "nothing of another tenant: {acme}");
+    let page = Browser::of(&plane, "ann", &[Role::Operator]).await.get("/tenants").await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,12 +9,16 @@ const isUtc = document.body.dataset.zone === "UTC";
 const zone = isUtc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone ?? "local";
 document.getElementById("zone")?.replaceChildren(`Times: ${zone}`);
 
+const PRECISE = { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+
 function localTimes(root) {
   if (isUtc) return;
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     const at = new Date(time.dateTime);
     time.title = time.textContent;
     time.textContent = at.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+    // Styles exclude single fields.
+    if (time.dataset.precise) time.textContent = at.toLocaleString([], { ...PRECISE, fractionalSecondDigits: 3 });
   }
 }
 

@@ -2,7 +2,7 @@
 //! redirected to the first page that they may.
 
 mod cards;
-mod charts;
+pub(super) mod usage;
 
 use askama::Template;
 use axum::{
@@ -14,10 +14,11 @@ use axum::{
 use http::StatusCode;
 use prost_types::Timestamp;
 use serde::Deserialize;
+use tonic::{Code, Status};
 use url::form_urlencoded::byte_serialize;
 
-use self::{cards::Card, charts::Hour};
-use super::{LINKS, session::encode_segment, unhealthy_tools::TroubleRow};
+use self::{cards::Card, usage::DayUsage};
+use super::{LINKS, charts::Hour, session::encode_segment, unhealthy_tools::TroubleRow};
 use crate::{
     console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor},
     grpc::FromWire,
@@ -26,8 +27,8 @@ use callgate_core::domain::{budget::Dimension, time::wait_in_words};
 use callgate_proto::{
     time::{millis, unix_ms},
     v1::{
-        BudgetScope, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, NearBudget, Role, Savings,
-        ServerHealth, fleet_service_client::FleetServiceClient,
+        BudgetScope, Decision, DecisionCount, Fleet, FleetPart, GetFleetRequest, HaltScope, HaltState, NearBudget,
+        Role, Savings, ServerHealth, fleet_service_client::FleetServiceClient,
     },
 };
 
@@ -41,11 +42,30 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(show))
 }
 
+/// Parts of the fleet that the page shows: all but those of other charts.
+const PARTS: [FleetPart; 7] = [
+    FleetPart::Decisions,
+    FleetPart::Approvals,
+    FleetPart::Running,
+    FleetPart::Stopped,
+    FleetPart::Tools,
+    FleetPart::Budgets,
+    FleetPart::Savings,
+];
+
 #[derive(Template)]
 #[template(path = "now.html")]
 struct Page {
     frame: Frame,
     now: OverviewFigures,
+    day: DayUsage,
+}
+
+/// The part that is refreshed each ten seconds.
+#[derive(Template)]
+#[template(path = "now.html", block = "usage")]
+struct UsagePart {
+    day: DayUsage,
 }
 
 /// The part that is refreshed each second.
@@ -58,6 +78,8 @@ struct LivePart {
 struct OverviewFigures {
     /// Reason why nothing is known, where nothing is.
     problem: Option<String>,
+    /// Figures that could not be read.
+    unknown: bool,
     /// Items that need attention, a sentence each.
     needs: Vec<String>,
     /// Items that are worth a look, and can wait.
@@ -68,6 +90,7 @@ struct OverviewFigures {
     budgets: Vec<Budget>,
     halts: Vec<Halt>,
     saved: Option<SavingsRow>,
+    saved_problem: Option<String>,
     plane: Vec<(&'static str, String)>,
 }
 
@@ -100,9 +123,9 @@ struct SavingsRow {
 }
 
 #[derive(Deserialize)]
-struct OverviewQuery {
+pub(super) struct OverviewQuery {
     #[serde(default)]
-    part: String,
+    pub(super) part: String,
 }
 
 async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<OverviewQuery>) -> Result<Response, PageError> {
@@ -122,23 +145,43 @@ async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<OverviewQ
         return Ok(Redirect::to(first.path).into_response());
     }
     let frame = Frame::new(&visitor, PATH, "Overview");
-    let fleet = FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await;
-    let now = match fleet {
-        Ok(fleet) => OverviewFigures::of(&frame, fleet.into_inner().fleet.unwrap_or_default()),
-        // An outage at night has to be visible on the page, which polls again.
-        Err(status) if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted) => {
-            OverviewFigures::unknown(status.message())
+    let html = match asked.part.as_str() {
+        "live" => LivePart { now: OverviewFigures::read(&visitor, &frame).await? }.render()?,
+        "usage" => UsagePart { day: DayUsage::read(&visitor, &frame).await? }.render()?,
+        _ => {
+            let (now, day) =
+                tokio::try_join!(OverviewFigures::read(&visitor, &frame), DayUsage::read(&visitor, &frame))?;
+            Page { frame, now, day }.render()?
         }
-        Err(status) => return Err(status.into()),
     };
-    let html = if is_part { LivePart { now }.render()? } else { Page { frame, now }.render()? };
     Ok(Html(html).into_response())
 }
 
+/// An outage has to be visible on the page, which polls again; any other error ends it.
+pub(super) fn is_outage(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded)
+}
+
+/// Problem of one of these parts, where it could not be read.
+pub(super) fn find_problem(fleet: &Fleet, parts: &[FleetPart]) -> Option<String> {
+    let one = fleet.unavailable.iter().find(|one| parts.contains(&one.part()));
+    one.map(|one| one.problem.clone())
+}
+
 impl OverviewFigures {
+    async fn read(visitor: &Visitor, frame: &Frame) -> Result<Self, PageError> {
+        let request = GetFleetRequest { parts: PARTS.map(Into::into).to_vec(), ..Default::default() };
+        match FleetServiceClient::new(visitor.calls.clone()).get_fleet(request).await {
+            Ok(fleet) => Ok(Self::of(frame, fleet.into_inner().fleet.unwrap_or_default())),
+            Err(status) if is_outage(&status) => Ok(Self::unknown(status.message())),
+            Err(status) => Err(status.into()),
+        }
+    }
+
     fn unknown(problem: &str) -> Self {
         Self {
             problem: Some(problem.to_owned()),
+            unknown: true,
             needs: Vec::new(),
             looks: Vec::new(),
             cards: Vec::new(),
@@ -147,6 +190,7 @@ impl OverviewFigures {
             budgets: Vec::new(),
             halts: Vec::new(),
             saved: None,
+            saved_problem: None,
             plane: Vec::new(),
         }
     }
@@ -159,13 +203,15 @@ impl OverviewFigures {
         let looks = cards.iter().filter(|card| card.tone == "warn").map(Card::need).collect();
         Self {
             problem: None,
+            unknown: !fleet.unavailable.is_empty(),
             needs,
             looks,
             cards,
-            hour: Hour::of(&fleet, at),
+            hour: Hour::of(&fleet, at, 1),
             tools: fleet.tools.iter().map(|tool| TroubleRow::new(frame, tool, at)).collect(),
             budgets: fleet.budgets.iter().map(|budget| Budget::new(frame, budget)).collect(),
             halts: fleet.halts.iter().map(Halt::new).collect(),
+            saved_problem: find_problem(&fleet, &[FleetPart::Savings]),
             saved: fleet.saved.map(|saved| SavingsRow::new(&saved, at)),
             plane: pairs(&plane),
         }
@@ -181,7 +227,7 @@ pub(super) fn encode_query(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 
-fn count(counts: &[DecisionCount], decision: Decision) -> u64 {
+pub(super) fn count(counts: &[DecisionCount], decision: Decision) -> u64 {
     counts.iter().filter(|one| one.decision() == decision).map(|one| one.count).sum()
 }
 
@@ -234,6 +280,7 @@ impl Budget {
             }
         };
         let used = match Dimension::from_wire(budget.dimension()) {
+            Ok(Dimension::Cost) => format!("{} of {}", filters::dollars(budget.used), filters::dollars(budget.limit)),
             Ok(dimension) => {
                 format!("{} of {}", dimension.describe_amount(budget.used), dimension.describe_amount(budget.limit))
             }

@@ -11,7 +11,7 @@ use crate::console::{Console, fault::PageError, filters, frame::Frame, visitor::
 use callgate_proto::{
     time::unix_ms,
     v1::{
-        CoercedField, GetFleetRequest, GetToolQualityRequest, GetToolQualityResponse, ToolQuality,
+        CoercedField, FleetPart, GetFleetRequest, GetToolQualityRequest, GetToolQualityResponse, ToolQuality,
         fleet_service_client::FleetServiceClient, profile_service_client::ProfileServiceClient,
     },
 };
@@ -55,7 +55,8 @@ struct QualityView {
 impl QualityView {
     /// Of all tools, or of one.
     async fn read(visitor: &Visitor, frame: &Frame, tool: &str) -> Result<Self, PageError> {
-        let fleet = match FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await {
+        let request = GetFleetRequest { parts: vec![FleetPart::Tools.into()], ..Default::default() };
+        let fleet = match FleetServiceClient::new(visitor.calls.clone()).get_fleet(request).await {
             Ok(fleet) => fleet.into_inner().fleet.unwrap_or_default(),
             Err(status) if matches!(status.code(), Code::Unavailable | Code::ResourceExhausted) => {
                 return Ok(Self { problem: Some(status.message().to_owned()), troubles: Vec::new() });

@@ -3,12 +3,12 @@
 use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
 
-use super::{count, link, one_or_many, span};
+use super::{count, find_problem, link, one_or_many, span};
 use crate::console::{filters, frame::Frame, pages::unhealthy_tools::is_cooling};
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::{
     time::{millis, unix_ms},
-    v1::{Decision, Fleet, HaltScope, ServerHealth},
+    v1::{Decision, Fleet, FleetPart, HaltScope, ServerHealth},
 };
 
 /// Age from which an open request counts as overlooked, in milliseconds.
@@ -57,7 +57,22 @@ fn since(at: Option<&Timestamp>, now: i64) -> Option<ElapsedTime> {
 pub(super) fn list_cards(frame: &Frame, fleet: &Fleet, plane: &ServerHealth, at: i64) -> Vec<Card> {
     let [held, stopped, halts, running] = sessions(frame, fleet);
     let (approvals, tools, budgets) = (approvals(frame, fleet, at), tools(fleet, at), budgets(fleet));
-    vec![calls(frame, fleet), approvals, held, stopped, halts, running, tools, budgets, health(frame, plane)]
+    let cards = [
+        (Some(FleetPart::Decisions), calls(frame, fleet)),
+        (Some(FleetPart::Approvals), approvals),
+        (Some(FleetPart::Approvals), held),
+        (Some(FleetPart::Stopped), stopped),
+        (None, halts),
+        (Some(FleetPart::Running), running),
+        (Some(FleetPart::Tools), tools),
+        (Some(FleetPart::Budgets), budgets),
+        (None, health(frame, plane)),
+    ];
+    let known = |(part, card): (Option<FleetPart>, Card)| match part.and_then(|part| find_problem(fleet, &[part])) {
+        Some(problem) => card.unavailable(&problem),
+        None => card,
+    };
+    cards.into_iter().map(known).collect()
 }
 
 impl Card {
@@ -72,6 +87,12 @@ impl Card {
 
     fn leading(self, path: Option<String>, text: &'static str) -> Self {
         Self { link: path.map(|path| (path, text)), ..self }
+    }
+
+    /// The card without its figure, which could not be read.
+    fn unavailable(self, problem: &str) -> Self {
+        let says = format!("Data unavailable: {problem}. Retrying automatically.");
+        Self { figure: "–".to_owned(), tone: "muted", verdict: "unknown", says, since: None, ..self }
     }
 
     /// Text for the list of items that need attention.
@@ -101,11 +122,12 @@ fn sessions(frame: &Frame, fleet: &Fleet) -> [Card; 4] {
     let halts = fleet.halts.len() as u64;
     let all = fleet.halts.iter().any(|halt| halt.scope() == HaltScope::Tenant);
     let halted = if all { ("bad", "everything halted") } else { unless_none(halts, "warn", "active") };
-    let running = format!(
-        "Allowed and not reported yet, in {}. {} active in the last hour.",
-        one_or_many(fleet.calling_trees, "call tree", "call trees"),
-        one_or_many(fleet.active_trees, "call tree was", "call trees were"),
-    );
+    let trees = one_or_many(fleet.calling_trees, "call tree", "call trees");
+    let mut running = format!("Allowed and not reported yet, in {trees}.");
+    if find_problem(fleet, &[FleetPart::Budgets]).is_none() {
+        let active = one_or_many(fleet.active_trees, "call tree was", "call trees were");
+        running = format!("{running} {active} active in the last hour.");
+    }
     let (held, stopped) = (fleet.held_sessions, fleet.stopped_sessions);
     [
         Card::new("held", "Sessions waiting", held, unless_none(held, "ask", "for approval"))

@@ -1,12 +1,47 @@
-//! The last hour by minute: one table of all figures, and the charts that are drawn from its columns.
+//! `/charts`: the last hour by minute, as one table of all figures and the charts that are drawn from its columns. The
+//! overview has the first of them.
 
+use askama::Template;
+use axum::{Router, extract::Query, response::Html, routing::get};
 use chrono::DateTime;
 
-use super::count;
+use super::now::{self, OverviewQuery, count, find_problem};
+use crate::console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor};
 use callgate_proto::{
     time::{millis, unix_ms},
-    v1::{Decision, Fleet, FleetMinute, Savings, ServerMinute},
+    v1::{
+        Decision, Fleet, FleetMinute, FleetPart, GetFleetRequest, Savings, ServerMinute,
+        fleet_service_client::FleetServiceClient,
+    },
 };
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route("/charts", get(show))
+}
+
+#[derive(Template)]
+#[template(path = "charts.html", blocks = ["live"])]
+struct Page {
+    frame: Frame,
+    /// Reason why nothing is known, where nothing is.
+    problem: Option<String>,
+    hour: Hour,
+}
+
+async fn show(visitor: Visitor, Query(asked): Query<OverviewQuery>) -> Result<Html<String>, PageError> {
+    let fleet = FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest::default()).await;
+    let frame = Frame::new(&visitor, now::PATH, "Last hour");
+    let (problem, hour) = match fleet {
+        Ok(fleet) => {
+            let fleet = fleet.into_inner().fleet.unwrap_or_default();
+            (None, Hour::of(&fleet, unix_ms(fleet.as_of_time.as_ref()), CHARTS.len()))
+        }
+        Err(status) if now::is_outage(&status) => (Some(status.message().to_owned()), Hour::unknown()),
+        Err(status) => return Err(status.into()),
+    };
+    let page = Page { frame, problem, hour };
+    Ok(Html(if asked.part == "live" { page.as_live().render()? } else { page.render()? }))
+}
 
 /// A chart, and the columns of the table that it is drawn from.
 pub(super) struct Chart {
@@ -18,6 +53,8 @@ pub(super) struct Chart {
     pub(super) unit: &'static str,
     pub(super) note: &'static str,
     pub(super) lines: &'static [ChartLine],
+    /// Parts of the fleet that it is drawn from.
+    parts: &'static [FleetPart],
     /// Known of no minute in which the server that answers did not run.
     is_seen: bool,
     /// Of an hour that a server may still be counting.
@@ -52,7 +89,10 @@ pub(super) struct ChartRow {
 
 /// Charts of an hour.
 pub(super) struct Hour {
+    /// Those with data.
     pub(super) charts: Vec<&'static Chart>,
+    /// Titles of those without, each with its problem.
+    pub(super) unavailable: Vec<(&'static str, String)>,
     pub(super) rows: Vec<ChartRow>,
     /// Start of this server's own samples, where they do not cover the hour.
     since: Option<String>,
@@ -75,6 +115,7 @@ const CHART: Chart = Chart {
     unit: "",
     note: "",
     lines: &[],
+    parts: &[],
     is_seen: false,
     is_counted: false,
     is_rare: false,
@@ -86,6 +127,7 @@ const CHARTS: [Chart; 10] = [
         title: "Calls per minute by decision",
         kind: "line",
         note: "Each judgement counts; a repeated delivery of a verdict does not. The last minute is incomplete.",
+        parts: &[FleetPart::Decisions],
         lines: &[
             solid_line("ALLOW", "--line-5", |minute| minute.count_decisions(Decision::Allow)),
             solid_line("ASK", "--line-3", |minute| minute.count_decisions(Decision::Ask)),
@@ -100,6 +142,7 @@ const CHARTS: [Chart; 10] = [
         id: "chart-people",
         title: "Waiting for approvers",
         note: "At the end of each minute. A request counts until it is answered, withdrawn or expired.",
+        parts: &[FleetPart::Approvals],
         lines: &[
             solid_line("Open requests", "--line-3", |minute| number(minute.told.open_approvals)),
             dashed_line("Sessions waiting", "--line-4", |minute| number(minute.told.held_sessions)),
@@ -111,6 +154,7 @@ const CHARTS: [Chart; 10] = [
         title: "Age of the oldest open request",
         unit: "minutes",
         note: "At the end of each minute. No line where no request was open.",
+        parts: &[FleetPart::Approvals],
         lines: &[solid_line("Oldest request, minutes", "--line-3", |minute| minute.oldest())],
         ..CHART
     },
@@ -118,6 +162,7 @@ const CHARTS: [Chart; 10] = [
         id: "chart-stopped",
         title: "Stopped sessions and halts",
         note: "At the end of each minute: sessions whose last verdict in the hour before is STOP, and active halts.",
+        parts: &[FleetPart::Stopped, FleetPart::StoppedMinutes, FleetPart::Halts],
         lines: &[
             solid_line("Sessions stopped", "--line-2", |minute| number(minute.told.stopped_sessions)),
             dashed_line("Halts", "--line-1", |minute| number(minute.told.halts)),
@@ -142,6 +187,7 @@ const CHARTS: [Chart; 10] = [
         title: "Calls not run",
         kind: "line",
         note: "In the minute of the first refusal. A call counts once.",
+        parts: &[FleetPart::Savings],
         lines: &[
             solid_line("Reused", "--line-1", |minute| {
                 minute.find_savings().and_then(|saved| number(saved.reused_calls))
@@ -162,6 +208,7 @@ const CHARTS: [Chart; 10] = [
         kind: "line",
         unit: "US dollars",
         note: "As reported for the calls that they repeat. No line where none was reported.",
+        parts: &[FleetPart::Savings],
         lines: &[solid_line("Cost, US dollars", "--line-5", |minute| {
             minute.reported_saving(|saved| saved.cost_micros).map(|micros| format!("{}", micros as f64 / 1e6))
         })],
@@ -174,6 +221,7 @@ const CHARTS: [Chart; 10] = [
         title: "Tokens saved by reused results",
         kind: "line",
         note: "As reported for the calls that they repeat. No line where none was reported.",
+        parts: &[FleetPart::Savings],
         lines: &[solid_line("Tokens", "--line-5", |minute| {
             minute.reported_saving(|saved| saved.tokens).and_then(number)
         })],
@@ -261,13 +309,17 @@ fn minutes(fleet: &Fleet, at: i64) -> impl Iterator<Item = Minute<'_>> {
 
 impl Hour {
     pub(super) fn unknown() -> Self {
-        Self { charts: Vec::new(), rows: Vec::new(), since: None, is_behind: false }
+        Self { charts: Vec::new(), unavailable: Vec::new(), rows: Vec::new(), since: None, is_behind: false }
     }
 
-    pub(super) fn of(fleet: &Fleet, at: i64) -> Self {
+    /// The first `max` charts.
+    pub(super) fn of(fleet: &Fleet, at: i64, max: usize) -> Self {
         static ALL: [Chart; 10] = CHARTS;
-        let charts: Vec<&'static Chart> =
-            ALL.iter().filter(|chart| !chart.is_rare || chart.has_something(fleet, at)).collect();
+        let mut charts: Vec<&'static Chart> = ALL.iter().take(max).collect();
+        let problems = charts.iter().filter_map(|chart| Some((chart.title, find_problem(fleet, chart.parts)?)));
+        let unavailable = problems.collect();
+        charts.retain(|chart| find_problem(fleet, chart.parts).is_none());
+        charts.retain(|chart| !chart.is_rare || chart.has_something(fleet, at));
         let row = |minute: Minute<'_>| {
             let lines = charts.iter().flat_map(|chart| chart.lines);
             let cells = lines.map(|line| (line.of)(&minute).unwrap_or_default()).collect();
@@ -277,7 +329,8 @@ impl Hour {
         let rows = minutes(fleet, at).map(row).collect();
         let first = fleet.minutes.iter().position(|minute| minute.server.is_some());
         let since = first.filter(|first| *first > 0).map(|first| clock(start(&fleet.minutes[first])));
-        Self { charts, rows, since, is_behind: fleet.minutes.iter().any(|minute| minute.saved.is_none()) }
+        let is_behind = fleet.minutes.iter().any(|minute| minute.saved.is_none());
+        Self { charts, unavailable, rows, since, is_behind }
     }
 
     /// Note below a chart.
@@ -317,7 +370,7 @@ mod tests {
         let untold = Savings { reused_calls: 1, ..Default::default() };
         let saved = [Some(told), Some(untold), Some(Savings::default()), None];
         let minutes = saved.into_iter().zip(0..).map(|(saved, n)| minute(n * 60, saved)).collect();
-        let hour = Hour::of(&Fleet { minutes, ..Default::default() }, 200_000);
+        let hour = Hour::of(&Fleet { minutes, ..Default::default() }, 200_000, CHARTS.len());
         assert_eq!(column(&hour, "Reused"), ["2", "1", "0", ""]);
         assert_eq!(column(&hour, "Cost, US dollars"), ["0.0005", "", "0", ""]);
         assert_eq!(column(&hour, "Open circuit breakers"), ["", "", "", ""]);
