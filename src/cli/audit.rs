@@ -58,7 +58,7 @@ enum Action {
 pub(super) async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::List { all, filter, csv, server: ReadArgs { form, remote } } => {
-            let filter = filter.to_message()?;
+            let filter = filter.into_message()?;
             let client = AuditServiceClient::new(remote.connect().await?);
             if csv { list_csv(filter, client).await } else { list(all, filter, form, client).await }
         }
@@ -89,7 +89,7 @@ struct FilterArgs {
 }
 
 impl FilterArgs {
-    fn to_message(self) -> anyhow::Result<AuditFilter> {
+    fn into_message(self) -> anyhow::Result<AuditFilter> {
         let time = |option: &str, text: Option<String>| text.map(|text| parse_time(option, &text)).transpose();
         Ok(AuditFilter {
             by: self.by,

@@ -38,6 +38,14 @@ pub struct RecordAnswer {
     pub replayed: bool,
 }
 
+/// A report on a call that was only observed may begin its session.
+fn unknown_session(observed: Option<&Request>) -> UnknownSession<'_, RecordRejection> {
+    match observed {
+        Some(observed) => UnknownSession::Begins(observed.parent.as_ref()),
+        None => UnknownSession::Rejected(RecordRejection::UnknownCall),
+    }
+}
+
 impl Decisions {
     /// Records the outcome of a call. `observed` is the request of its Evaluate, for a call without one.
     ///
@@ -51,10 +59,7 @@ impl Decisions {
     ) -> Result<RecordAnswer, RecordError> {
         let started = self.server.clock.tick();
         self.server.admits_report(tenant, observed.is_some())?;
-        let unheard = match &observed {
-            Some(observed) => UnknownSession::Begins(observed.parent.as_ref()),
-            None => UnknownSession::Rejected(RecordRejection::UnknownCall),
-        };
+        let unheard = unknown_session(observed.as_ref());
         let subject = Subject { access: TreeAccess::Report, tenant, session: &report.session, unheard, calls: &[] };
         let agent = observed.as_ref().and_then(|observed| observed.agent.as_ref());
         let policy = self.choose_policy(self.server.policy(tenant), &subject, agent).await?.policy;
@@ -62,10 +67,7 @@ impl Decisions {
         let is_long = is_long(&report, observed.as_ref());
         let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
         let report = OutcomeReport { observed, ..report };
-        let unheard = match report.observed.as_deref() {
-            Some(proposal) => UnknownSession::Begins(proposal.request.parent.as_ref()),
-            None => UnknownSession::Rejected(RecordRejection::UnknownCall),
-        };
+        let unheard = unknown_session(report.observed.as_deref().map(|proposal| &proposal.request));
         let (session, calls) = (&report.session, [&report.call_id]);
         let subject = Subject { access: TreeAccess::Report, tenant, session, unheard, calls: &calls };
         let shared = |slot| self.shared_of_report(&policy, tenant, slot, &report);

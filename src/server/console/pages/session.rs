@@ -146,6 +146,17 @@ async fn show(
     page(&visitor, id, place, None, Change::default()).await
 }
 
+/// The grants of the session; none where they take too long, as they are read with its state.
+async fn grants(visitor: &Visitor, id: &str) -> Result<Vec<Grant>, Status> {
+    let grants = ListGrantsRequest { session_id: id.to_owned(), ..ListGrantsRequest::default() };
+    let mut granted = GrantServiceClient::new(visitor.calls.clone());
+    match timeout(STATE_TIME, granted.list_grants(grants)).await {
+        Ok(Err(status)) if status.code() != Code::ResourceExhausted => Err(status),
+        Ok(Err(_)) | Err(_) => Ok(Vec::new()),
+        Ok(Ok(granted)) => Ok(granted.into_inner().grants),
+    }
+}
+
 async fn page(
     visitor: &Visitor,
     id: String,
@@ -156,18 +167,9 @@ async fn page(
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let is_part = place.part == "now";
     let (is_oldest_first, is_refused) = (place.is_oldest_first(), place.is_refused());
-    let grants = ListGrantsRequest { session_id: id.clone(), ..ListGrantsRequest::default() };
-    let mut granted = GrantServiceClient::new(visitor.calls.clone());
     // Two at a time: there are few connections for people.
     let now = state(visitor, &id, is_part);
-    // Grants are of the state, and take as long.
-    let grants = async {
-        match timeout(STATE_TIME, granted.list_grants(grants)).await {
-            Ok(Err(status)) if status.code() != Code::ResourceExhausted => Err(status),
-            Ok(Err(_)) | Err(_) => Ok(Vec::new()),
-            Ok(Ok(granted)) => Ok(granted.into_inner().grants),
-        }
-    };
+    let grants = grants(visitor, &id);
     let (now, found, grants) = try_join!(now, sessions.list_calls(place.calls(&id)), grants)?;
     let (is_unavailable, mut found) = (now.is_none(), found.into_inner());
     let WatchSessionResponse { state, halt } = now.unwrap_or_default();
