@@ -258,7 +258,7 @@ comment on view audit_log is 'Audit log: operations by operators, approvers and 
 comment on column audit_log.at is 'Time of the entry.';
 comment on column audit_log.kind is 'Kind of the operation: answered, seconded, withdrawn, phase_set, outcome_settled, granted, revoked, halted, resumed, policy_stored, policy_activated, token_created, ...';
 comment on column audit_log.who is 'Actor; null where it was erased.';
-comment on column audit_log.credential is 'Credential of the actor: local (no authentication), token, certificate or jwt, with its name.';
+comment on column audit_log.credential is 'Credential of the actor: local (no authentication), token, certificate, jwt or slack, with its name.';
 comment on column audit_log.what is 'Description of the operation.';
 comment on column audit_log.erased_by is 'Number of the entry that records the last erasure of texts of this one; null while all are there.';
 comment on column audit_log.hash is 'Hash of the entry, hexadecimal: with its number an anchor that can be kept elsewhere.';

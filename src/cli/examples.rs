@@ -105,10 +105,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("approvals comment", &[("callgate approvals comment 0195f2c4 'asked the customer'", "")]),
     (
         "approvals approve-many",
-        &[
-            ("callgate approvals list --tool send_mail --json > seen.jsonl", "read them, delete the lines of others"),
-            ("callgate approvals approve-many @seen.jsonl", "with the arguments that were listed, or not at all"),
-        ],
+        &[(
+            "callgate approvals approve-many @seen.jsonl",
+            "those lines of `approvals list --json`, with these arguments or not at all",
+        )],
     ),
     ("approvals deny-many", &[("callgate approvals deny-many --agent crawler --reason 'the crawler is halted'", "")]),
     ("approvals withdraw", &[("callgate approvals withdraw 0195f2c4 --by s-42", "")]),

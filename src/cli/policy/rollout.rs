@@ -29,7 +29,7 @@ pub(super) struct RolloutArgs {
 enum Action {
     /// Begin the rollout of a stored policy, or change its part; without a part it is in shadow
     Start {
-        /// The policy's hash, or its beginning
+        /// The policy's hash, or its beginning; `policy apply --store-only FILE` prints it
         hash: String,
         /// Share of the sessions that begin from now on, such as 10%
         #[arg(long, value_name = "PERCENT", value_parser = basis_points)]

@@ -13,7 +13,7 @@ use callgate_core::domain::{
 };
 
 /// The index for texts within names, and the extension that it needs.
-const INDEX: &str = "callgate.call_name_trigram";
+const INDEX: &str = "call_name_trigram";
 
 /// Selection by names: a pattern of LIKE, and the time in which there may be calls of the filter's names.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +39,7 @@ fn pattern(text: &str, is_prefix: bool) -> String {
 }
 
 async fn is_prefix(conn: &mut PgConnection) -> LoadedRow<bool> {
-    Ok(sqlx::query_scalar("select to_regclass($1) is null").bind(INDEX).fetch_one(conn).await?)
+    Ok(sqlx::query_scalar("select to_regclass($1) is null").bind(format!("{SCHEMA}.{INDEX}")).fetch_one(conn).await?)
 }
 
 impl Store {
@@ -131,7 +131,7 @@ pub(in super::super) async fn index(conn: &mut PgConnection) -> LoadedRow<()> {
     if is_prefix(conn).await? {
         let place = place.replace('"', "\"\"");
         let sql = format!(
-            "create index if not exists call_name_trigram on {SCHEMA}.call_name
+            "create index if not exists {INDEX} on {SCHEMA}.call_name
              using gin (word \"{place}\".gin_trgm_ops)"
         );
         let mut tx = conn.begin().await?;
