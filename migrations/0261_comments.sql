@@ -1,4 +1,4 @@
--- Comments in the terms of docs/glossary.md.
+-- Comments in the terms of the glossary.
 comment on column tenant.created_at is 'Time of creation.';
 comment on column call_tree.shard is 'Shard of the tree and of all its rows: a hash of tenant and root, 0 to 1,023.';
 comment on column call_tree.started_at is 'Time of its first event.';

@@ -9,17 +9,17 @@ use crate::{
     server::{path, program, ran, run_to_end},
 };
 
-const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson callId createTime editedArgsDigest \
+const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson bulkRefusal callId claimedBy comments createTime editedArgsDigest \
                         editedArgumentsJson effect effectResource escalateGroup expireTime findings group host \
                         idempotent justification once policyVersion ranCallId reasons requestedBy requiredApprovals \
-                        resolutionReason resolvedBy resource risk riskReasons rootSessionId scope seq sessionId \
+                        resolutionReason resolvedBy resource risk riskReasons rootSessionId rule scope seq sessionId \
                         state tier tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
                        parentSessionId rootSessionId sessionId status steps updateTime";
 const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callTreesActive callsOpen callsPerSecond commitMs \
                    enforced halts judging openCircuitBreakers policyBehind policyRevision policyVersion ready refusals \
                    server sessions sessionsHalted sessionsHasMore sessionsHeld sessionsStopped shedPerSecond version \
-                   queued";
+                   queued unavailable";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";
 const TENANT: &str =

@@ -198,8 +198,8 @@ impl Rule {
 
     /// Sets its manual: the doc comment at the head of its file.
     #[must_use]
-    pub const fn manual(self, manual: &'static str) -> Self {
-        Self { manual, ..self }
+    pub const fn manual(self, source: &'static str) -> Self {
+        Self { manual: source, ..self }
     }
 
     /// Its built-in parameters.

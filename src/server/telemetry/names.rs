@@ -17,14 +17,7 @@ macro_rules! names {
 /// Name of the service, and the scope of its spans and metrics.
 pub const SERVICE: &str = "callgate";
 
-/// The log target of decisions, for filters: `callgate::decision=debug`.
-pub const TARGET_DECISION: &str = "callgate::decision";
-
-/// The log target of audit entries, and the scope of their records.
-pub const TARGET_AUDIT: &str = "callgate::audit";
-
-/// The log target of reports, for filters: `callgate::record=debug`.
-pub const TARGET_RECORD: &str = "callgate::record";
+pub use targets::{TARGET_AUDIT, TARGET_DECISION, TARGET_RECORD};
 
 names! {
     /// Every span.
@@ -47,8 +40,7 @@ names! {
     SPAN_LOAD = "callgate.load",
 }
 
-/// On the span of an Evaluate: a finding of one rule, with [`RULE`], [`DECISION`], [`REASON`], [`LEVEL`], [`COUNT`] and
-/// [`ENFORCED`].
+/// On the span of an Evaluate: a finding of one rule, with its rule, decision, reason, level, count and mode.
 pub const EVENT_FINDING: &str = "finding";
 
 names! {
@@ -230,8 +222,7 @@ names! {
     RETRY_AFTER_MS = "callgate.retry_after_ms",
     /// `enforce` or `shadow`. Metrics.
     MODE = "callgate.mode",
-    /// Outcome of a call: `running`, `success`, `error`, `cancelled`, `unknown`; in metrics `negative` for a `check` whose
-    /// result is a failure of what it checks.
+    /// Outcome of a call: `running`, `success`, `error`, `cancelled`, `unknown`, in metrics also [`NEGATIVE`].
     OUTCOME = "callgate.outcome",
     /// Failure kind, of a closed set. On metrics [`NONE`] without a failure.
     FAILURE_KIND = "callgate.failure_kind",
@@ -319,8 +310,7 @@ names! {
     AUDIT_WHAT = "callgate.audit.action",
     /// Reason of the author, if any.
     AUDIT_WHY = "callgate.audit.reason",
-    /// Number of an audit entry in its tenant's log, without gaps from 1. On its record for the collector, as is the
-    /// next one, not on its line.
+    /// Number of an audit entry in its tenant's log, from 1. On its record for the collector alone, as is the next.
     AUDIT_NUMBER = "callgate.audit.number",
     /// Hash of an audit entry, hexadecimal: with its number an anchor of `callgate audit verify`.
     AUDIT_HASH = "callgate.audit.hash",
@@ -405,5 +395,6 @@ pub const NEGATIVE: &str = "negative";
 /// The value of [`RULE`] and [`FAILURE_KIND`] on metrics without one.
 pub const NONE: &str = "none";
 
+mod targets;
 #[cfg(test)]
 mod tests;

@@ -176,7 +176,8 @@ async fn refusals(
     let rows = sqlx::query(AssertSqlSafe(format!(
         // The repeated call is joined by columns: row-level security prevents index scans on other expressions.
         "with refused as materialized (
-           select c.shard, c.epoch, c.at, c.decision, c.reserved_micros, r.first ->> 0 as session_id, r.first ->> 1 as call_id
+           select c.shard, c.epoch, c.at, c.decision, c.reserved_micros, r.first ->> 0 as session_id,
+             r.first ->> 1 as call_id
            from call c
            left join lateral (
              select jsonb_path_query_first(c.findings, '$[*].reuse') as first where c.decision = {REUSE}) r on true

@@ -79,7 +79,7 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
     }
     let said = desk.does("explain c1").await;
     says(&said, &["ALLOW get_order c1", "the same call was not made in this call tree", "it is the first of its run"]);
-    says(&said, &["same_call        not made before in this call tree"]);
+    says(&said, &["same_call              not made before in this call tree"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
