@@ -9,7 +9,8 @@ use crate::{
     server::{path, program, ran, run_to_end},
 };
 
-const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson bulkRefusal callId claimedBy comments createTime editedArgsDigest \
+const APPROVAL: &str = "agentId approvalId approvedBy argsDigest argumentsJson bulkRefusal callId claimedBy \
+                        comments createTime editedArgsDigest \
                         editedArgumentsJson effect effectResource escalateGroup expireTime findings group host \
                         idempotent justification once policyVersion ranCallId reasons requestedBy requiredApprovals \
                         resolutionReason resolvedBy resource risk riskReasons rootSessionId rule scope seq sessionId \
