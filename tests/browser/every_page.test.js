@@ -32,15 +32,14 @@ for (const colorScheme of ["light", "dark"]) {
 test("times are in the one zone that the page names", async () => {
   const page = await plane.visitor({ timezoneId: "Asia/Tokyo" });
   await plane.call("GateService/Evaluate", { caller: { session_id: "zoned" }, call: { call_id: "c1", tool: "look", arguments_json: "{}" } });
-  for (const [path, zone] of [["/sessions", "Asia/Tokyo"], ["/", "UTC"], ["/learning", "UTC"], ["/audit", "UTC"]]) {
+  for (const [path, zone] of [["/sessions/zoned", "Asia/Tokyo"], ["/sessions", "UTC"], ["/", "UTC"], ["/learning", "UTC"], ["/audit", "UTC"]]) {
     await page.goto(plane.url + path);
     assert.equal(await page.textContent("#zone"), `Times: ${zone}`);
   }
-  await page.goto(`${plane.url}/sessions`);
+  await page.goto(`${plane.url}/sessions/zoned`);
   const time = page.locator("main time").first();
   assert.match(await time.getAttribute("title"), / UTC$/);
   assert.doesNotMatch(await time.textContent(), /UTC/);
-  await page.goto(`${plane.url}/sessions/zoned`);
   assert.match(await page.locator("time[data-precise]").first().textContent(), /:\d\d[.,]\d{3}/, "a timeline has milliseconds");
   assert.deepEqual(page.faults, []);
   await page.context().close();
