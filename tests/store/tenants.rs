@@ -1,5 +1,7 @@
 //! Tenants: created, suspended and deleted on one replica, known on all, each judged by its own policy.
 
+use std::time::Duration;
+
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -203,6 +205,7 @@ async fn deleted_tenant_is_erased_and_others_are_not() {
         union all select count(*) from session where tenant_id = $) t";
     let rows = async |tenant: &str| postgres.number(&rows.replace('$', tenant)).await;
     assert!(rows("2").await >= 4);
+    let exported = export_audit(&gate, acme).await;
     for ended in [TenantState::Suspended, TenantState::Deleted] {
         assert!(matches!(state(&gate, "acme", ended).await, TenantChange::Done(_)));
     }
@@ -212,4 +215,18 @@ async fn deleted_tenant_is_erased_and_others_are_not() {
     assert_eq!(rows("2").await, 0);
     assert!(rows("1").await >= 4);
     assert_eq!(postgres.number("select count(*) from tenant where name = 'acme'").await, 1);
+    let last = export_audit(&gate, acme).await;
+    assert!(exported.iter().all(|number| !last.contains(number)), "exported again: {exported:?} {last:?}");
+    assert!(!last.is_empty(), "its end is exported");
+}
+
+/// Exports all audit logs; returns the numbers of this tenant's entries.
+async fn export_audit(gate: &Gate, tenant: TenantId) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while let Some(batch) = gate.store.claim_audit_batch(2, Duration::from_secs(60)).await.expect("readable") {
+        let of_batch: Vec<u64> = batch.entries.iter().map(|entry| entry.number).collect();
+        gate.store.settle_audit_batch(batch.tenant, *of_batch.last().expect("an entry")).await.expect("stored");
+        numbers.extend(of_batch.into_iter().filter(|_| batch.tenant == tenant));
+    }
+    numbers
 }
