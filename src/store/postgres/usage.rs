@@ -10,7 +10,8 @@ use callgate_core::domain::ids::TenantId;
 /// Rows per erasing statement: a few milliseconds of uncontended locks.
 const ERASED_AT_ONCE: i64 = 2_000;
 
-/// Tables of a tenant except the surviving ones (its name, its audit log with the position of its export), by partition.
+/// Tables of a tenant except the surviving ones (its name, its audit log and the position of that one's export), by
+/// partition.
 const TABLES: &str = "select c.oid::regclass::text from pg_class c
     join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
     where c.relnamespace = 'callgate'::regnamespace and c.relkind = 'r'

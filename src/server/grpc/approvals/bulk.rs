@@ -125,18 +125,18 @@ fn selected(message: &v1::ResolveApprovalsRequest) -> DecodeResult<Vec<BulkAnswe
     if !(1..=BULK_MAX).contains(&count) {
         return wrong("approvals", format!("has {count} requests; 1 to {BULK_MAX} are allowed"));
     }
-    let one = |selection: &v1::ApprovalSelection| {
-        let approval_id = required_text("approvals.approval_id", &selection.approval_id)?;
+    let one = |(at, selection): (usize, &v1::ApprovalSelection)| {
+        let approval_id = required_text(&format!("approvals[{at}].approval_id"), &selection.approval_id)?;
         if !message.approve {
             return Ok(BulkAnswer::Deny { approval_id });
         }
         let mut digest = [0; 32];
         match hex::decode_to_slice(&selection.args_digest, &mut digest) {
             Ok(()) => Ok(BulkAnswer::Approve { approval_id, seen: ArgsDigest(digest) }),
-            Err(_) => wrong("approvals.args_digest", "is no digest: 64 hexadecimal digits"),
+            Err(_) => wrong(&format!("approvals[{at}].args_digest"), "is no digest: 64 hexadecimal digits"),
         }
     };
-    message.approvals.iter().map(one).collect()
+    message.approvals.iter().enumerate().map(one).collect()
 }
 
 fn encode_result(
