@@ -14,5 +14,6 @@ comment on column call_name.hour is 'The beginning of the UTC hour in which the 
 comment on column call_name.kind is 'Of what: 0 agent, 1 user, 2 tool.';
 comment on column call_name.name is 'The name.';
 comment on column call_name.word is 'The name in small ASCII letters, by which it is found.';
--- The hours that are counted already are counted again, with their names.
-update tenant set calls_counted_before = null;
+-- Its own mark: a build before this one counts hours without their names.
+alter table tenant add column names_counted_before timestamptz;
+comment on column tenant.names_counted_before is 'Start of the first hour whose names call_name may lack; null before the first count.';

@@ -137,17 +137,21 @@ async fn list(
 ) -> anyhow::Result<ExitCode> {
     let page_size = if all { PAGE } else { SHOWN };
     let is_filtered = filter != AuditFilter::default();
+    let mut shown = 0;
     let mut request = ListAuditEntriesRequest { page_size, filter: Some(filter), ..Default::default() };
     loop {
         let page = into_response(client.list_audit_entries(request.clone()).await)?;
-        if page.entries.is_empty() && !form.json && request.page_token.is_empty() {
+        // A search with a filter ends after so many entries, and goes on by the token.
+        let goes_on = page.entries.is_empty() && is_filtered && !page.next_page_token.is_empty();
+        if page.entries.is_empty() && !goes_on && !form.json && shown == 0 {
             outln!("{}", if is_filtered { "No entry matches." } else { "The audit log is empty." });
         }
+        shown += page.entries.len();
         form.print_items(&page.entries, print_entry)?;
         match page.next_page_token {
             end if end.is_empty() => return Ok(ExitCode::SUCCESS),
-            _ if !all => {
-                errln!("note: only the newest {SHOWN} entries are shown; --all shows all");
+            _ if !all && !goes_on => {
+                errln!("note: only the newest {shown} entries are shown; --all shows all");
                 return Ok(ExitCode::SUCCESS);
             }
             next => request.page_token = next,

@@ -107,6 +107,36 @@ async fn audit_entries_are_filtered_by_actor_kind_subject_and_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn search_of_audit_entries_goes_on_after_its_limit_and_ends_at_the_first() {
+    let plane = plane().await;
+    // One page searches 20,000 entries.
+    plane
+        .postgres
+        .tamper(
+            "insert into audit (tenant_id, number, at, kind, words, salts, marks, previous, hash)
+             select 1, n, timestamptz '2026-01-01' + n * interval '1 second', 'halted',
+               array[case when n = 5 then 'alice' else 'bob' end, null, null, null, 'tool pay', null],
+               array_fill(null::bytea, array[6]), array_fill(null::bytea, array[6]), '', ''
+             from generate_series(1, 20050) n",
+        )
+        .await;
+    let mut audit = AuditServiceClient::new(plane.channel().await);
+    let mut search = async |filter: v1::AuditFilter, page_token: String| {
+        let request = v1::ListAuditEntriesRequest { filter: Some(filter), page_token, ..Default::default() };
+        let page = audit.list_audit_entries(request).await.expect("a page").into_inner();
+        (page.entries.iter().map(|entry| entry.number).collect::<Vec<_>>(), page.next_page_token)
+    };
+    let by_alice = v1::AuditFilter { by: "alice".into(), ..Default::default() };
+    let (found, next) = search(by_alice.clone(), String::new()).await;
+    assert_eq!(found, [0; 0]);
+    assert_ne!(next, "", "not all was searched");
+    assert_eq!(search(by_alice.clone(), next).await, (vec![5], String::new()));
+    let from = prost_types::Timestamp { seconds: 1_767_225_600 + 10_000, nanos: 0 };
+    let recent = v1::AuditFilter { start_time: Some(from), ..by_alice };
+    assert_eq!(search(recent, String::new()).await, (vec![], String::new()), "older entries are not of the period");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn audit_page_exports_what_it_filters_without_a_formula() {
     let plane = serve_console(&callgate_core::policy::Policy::default()).await;
     let mut sessions = SessionServiceClient::new(plane.channel().await);

@@ -130,6 +130,20 @@ async fn names_are_found_by_their_beginning_and_with_trigrams_anywhere() {
             let indexed = "select count(*) from pg_indexes where indexname = 'call_name_trigram'";
             assert_eq!(plane.postgres.number(indexed).await, 1);
             assert!(plane.postgres.number("select count(*) from call_name where name = 'create_order'").await == 1);
+            // Exact names select counted hours too, and another tenant's names are not read.
+            plane.postgres.tamper("insert into call_name values (2, now(), 0, 'robert', 'robert')").await;
+            for (filter, wanted) in [
+                (CallFilter { tool: "create_order".into(), ..Default::default() }, &["one"][..]),
+                (
+                    CallFilter { agent_id: "robot".into(), tool: "create_order".into(), ..Default::default() },
+                    &["one"][..],
+                ),
+                (CallFilter { agent_id: "clerk".into(), ..Default::default() }, &["three", "two"][..]),
+                (CallFilter { user_id: "uma".into(), ..Default::default() }, &["three"][..]),
+            ] {
+                let asked = v1::ListSessionsRequest { calls: Some(filter), ..Default::default() };
+                assert_eq!(list_sessions(&mut sessions, asked.clone()).await, wanted, "{asked:?}");
+            }
         }
         for (no, (name, wanted)) in all.into_iter().chain(within).enumerate() {
             let calls = Some(CallFilter { name: name.into(), ..Default::default() });
@@ -151,6 +165,7 @@ async fn names_are_found_by_their_beginning_and_with_trigrams_anywhere() {
         };
         assert_eq!(list("", v1::NameKind::Agent).await, ["clerk", "robot"]);
         assert_eq!(list("", v1::NameKind::User).await, ["uma"]);
+        assert_eq!(list("robe", v1::NameKind::Agent).await, [""; 0]);
         assert_eq!(list("UM", v1::NameKind::Unspecified).await, ["uma"]);
         let within = if has_trigrams { &["create_order", "delete_order", "get_order"][..] } else { &[] };
         assert_eq!(list("_order", v1::NameKind::Tool).await, within);

@@ -274,9 +274,11 @@ async fn notification_destinations_are_listed_with_their_last_error_and_tested()
     receiver.statuses.lock().await.push(503);
     evaluate(&mut server.client().await, refund("s1")).await;
     until("the failure to be listed", async || list().await.last_error.contains("503")).await;
-    assert!(list().await.last_error_time.is_some());
+    let failed_at = list().await.last_error_time;
+    assert!(failed_at.is_some());
     until("it to be delivered", async || list().await.delivered == 1).await;
-    assert_eq!(list().await.waiting, 0);
+    let delivered = list().await;
+    assert_eq!((delivered.waiting, delivered.last_error_time), (0, failed_at), "of the failure, not of the delivery");
     let test = async |name: &str| {
         let asked = v1::TestNotificationDestinationRequest { name: name.into() };
         let mut fleets = v1::fleet_service_client::FleetServiceClient::new(server.channel().await);

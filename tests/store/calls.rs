@@ -6,7 +6,7 @@ use callgate_core::domain::{
     call::Request,
     finding::Decision,
     forgetting::ErasureSubject,
-    ids::{DEFAULT_TENANT, ModelName},
+    ids::{DEFAULT_TENANT, ModelName, UserId},
     outcome::OutcomeStatus,
     report::{Operator, OutcomeReport},
 };
@@ -70,6 +70,7 @@ async fn work(gate: &Gate, dice: &mut Dice, steps: u64) {
             0..5 => {
                 let request = Request {
                     agent: agent(&format!("agent-{of}")),
+                    user: UserId::parse("user", &format!("user-{of}")).ok(),
                     usage,
                     model: model(["", "small", "large"][dice.below(3) as usize]),
                     cost_estimate_micros: Some(dice.below(3) * 1_000),
@@ -245,15 +246,30 @@ async fn calls_rollup_is_exact_after_late_outcomes_forgetting_and_settling() {
             gate.store.roll_up().await.expect("counted");
             assert_exact(&postgres, &format!("{seed}: late outcomes {late}")).await;
         }
-        for whom in [ErasureSubject::Session(session("s1")), ErasureSubject::Agent(agent("agent-s2").expect("a name"))]
-        {
+        let user = UserId::parse("user", "user-s3").expect("a name");
+        // A build from before counts hours without their names.
+        postgres.tamper("update tenant set names_counted_before = names_counted_before - interval '5 hours'").await;
+        postgres.tamper("delete from call_name").await;
+        assert!(gate.store.roll_up().await.expect("counted"), "{seed}: names are due");
+        assert_exact(&postgres, &format!("{seed}: counted without names")).await;
+        for whom in [
+            ErasureSubject::Session(session("s1")),
+            ErasureSubject::Agent(agent("agent-s2").expect("a name")),
+            ErasureSubject::User(user),
+        ] {
             let (told, _told) = mpsc::channel(500);
             let by = Actor::from("officer");
             Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&by, ""), &told)).await.expect("forgotten");
             let named = "select count(*) from call_hourly where agent_id = 'agent-s2'";
             assert!(!matches!(whom, ErasureSubject::Agent(_)) || postgres.number(named).await == 0, "{seed}");
-            let name = "select count(*) from call_name where name = 'agent-s2'";
-            assert_eq!(postgres.number(name).await == 0, matches!(whom, ErasureSubject::Agent(_)), "{seed}");
+            let left = postgres.rows("select distinct name from call_name where name in ('agent-s2', 'user-s3')").await;
+            let names = ["(agent-s2)", "(user-s3)"];
+            let forgotten = match whom {
+                ErasureSubject::Session(_) => 0,
+                ErasureSubject::Agent(_) => 1,
+                ErasureSubject::User(_) => 2,
+            };
+            assert_eq!(left, names[forgotten..], "{seed}");
             assert!(gate.store.roll_up().await.expect("counted"), "{seed}: forgotten calls are due");
             assert_exact(&postgres, &format!("{seed}: without {whom:?}")).await;
         }

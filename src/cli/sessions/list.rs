@@ -106,7 +106,7 @@ pub(super) async fn run(
             match (&request.calls, page.next_page_token.is_empty()) {
                 (None, _) => outln!("No sessions have calls yet."),
                 (Some(_), true) => outln!("No sessions have a matching call."),
-                (Some(_), false) => outln!("No sessions have a matching call among those with the newest calls."),
+                (Some(_), false) => outln!("No sessions have a matching call among those searched."),
             }
         }
         let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);

@@ -77,6 +77,8 @@ closed_set! {
         KeyRotated = "key_rotated",
         /// Retention periods were changed.
         RetentionChanged = "retention_changed",
+        /// A test message was sent to a destination of notifications.
+        NotificationTested = "notification_tested",
         /// A user signed in to the console.
         SignedIn = "signed_in",
         /// A user signed out of it.

@@ -3,7 +3,10 @@
 use std::{fmt, pin::Pin};
 
 use super::{Insight, NoAnswer};
-use callgate_core::domain::ids::TenantId;
+use callgate_core::domain::{
+    audit::{Actor, AuditEvent, AuditOperation},
+    ids::TenantId,
+};
 use callgate_store::NotificationQueue;
 
 /// A destination of the server's file.
@@ -50,10 +53,25 @@ impl Insight {
         Ok(listed.map(with_queue).collect())
     }
 
-    /// Sends a test message to a destination of the tenant: its problem, if any; none for an unknown destination.
-    pub async fn test_notification_target(&self, tenant: TenantId, name: &str) -> Option<Result<(), String>> {
-        let targets = self.server.notification_targets.get()?;
-        targets.test_target(&self.tenant_name(tenant), name).await
+    /// Sends a test message to a destination of the tenant, once the audit log has it: its problem, if any; none for
+    /// an unknown destination.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when the audit log cannot be written: nothing is sent.
+    pub async fn test_notification_target(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        by: Actor,
+    ) -> Result<Option<Result<(), String>>, NoAnswer> {
+        let Some(targets) = self.server.notification_targets.get() else { return Ok(None) };
+        let tenant_name = self.tenant_name(tenant);
+        if targets.list_targets(&tenant_name).iter().all(|target| target.name != name) {
+            return Ok(None);
+        }
+        let entry = AuditEvent::new(AuditOperation::NotificationTested, by, format!("destination {name}"));
+        self.operators.append_audit_entry(tenant, &entry).await?;
+        Ok(targets.test_target(&tenant_name, name).await)
     }
 
     fn tenant_name(&self, tenant: TenantId) -> String {

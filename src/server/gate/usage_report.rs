@@ -4,6 +4,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use lru::LruCache;
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::{Insight, NoAnswer, part::CachedPart};
 use callgate_core::domain::{
@@ -27,7 +28,11 @@ type PeriodKey = (Timestamp, Option<Timestamp>);
 
 /// Reports of a tenant, by their periods.
 #[derive(Debug)]
-pub(super) struct UsageParts(Mutex<LruCache<PeriodKey, Arc<PeriodParts>>>);
+pub(super) struct UsageParts {
+    periods: Mutex<LruCache<PeriodKey, Arc<PeriodParts>>>,
+    /// One read at a time: a period's read outlives its request.
+    turn: tokio::sync::Mutex<()>,
+}
 
 /// A period: its counted hours, and the calls since.
 #[derive(Debug, Default)]
@@ -38,7 +43,14 @@ struct PeriodParts {
 
 impl Default for UsageParts {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::new(PERIODS_MAX)))
+        Self { periods: Mutex::new(LruCache::new(PERIODS_MAX)), turn: tokio::sync::Mutex::default() }
+    }
+}
+
+impl UsageParts {
+    async fn turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, NoAnswer> {
+        let turn = timeout(COUNTED_BUDGET, self.turn.lock()).await;
+        turn.map_err(|_| NoAnswer::Overloaded("the usage of another period is being counted".to_owned()))
     }
 }
 
@@ -55,11 +67,12 @@ impl Insight {
         until: Option<Timestamp>,
     ) -> Result<UsageReport, NoAnswer> {
         let fleet = self.fleets.of(tenant);
-        let parts = Arc::clone(fleet.usage.0.lock().get_or_insert_mut((from, until), Arc::default));
+        let parts = Arc::clone(fleet.usage.periods.lock().get_or_insert_mut((from, until), Arc::default));
         let (clock, end) = (&self.server.clock, until.unwrap_or_else(|| self.store.now().plus_ms(1)));
         let is_hourly = end.as_millis() - from.as_millis() <= HOURS_MAX * HOUR_MS;
-        let insight = Arc::clone(self);
+        let (insight, of_counted) = (Arc::clone(self), Arc::clone(&fleet));
         let read = async move {
+            let _turn = of_counted.usage.turn().await?;
             let counted = insight.operators.uncounted_hour(tenant).await?.unwrap_or(from).clamp(from, end.max(from));
             let counted = Timestamp::from_millis(counted.as_millis().div_euclid(HOUR_MS) * HOUR_MS);
             let period = UsagePeriod { from, until: counted, is_hourly };
@@ -73,7 +86,10 @@ impl Insight {
             return Ok((*counted).clone());
         }
         let (insight, period) = (Arc::clone(self), UsagePeriod { from: counted.until, until: end, is_hourly });
-        let read = async move { Ok(insight.operators.stored_usage(tenant, period).await?) };
+        let read = async move {
+            let _turn = fleet.usage.turn().await?;
+            Ok(insight.operators.stored_usage(tenant, period).await?)
+        };
         let mut report = (*counted).clone();
         match parts.recent.read(clock, (SHARED, RECENT_BUDGET), read).await {
             // An answer from before the rollup went on, or from before it was counted again, has another begin.

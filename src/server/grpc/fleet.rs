@@ -255,8 +255,9 @@ impl v1::fleet_service_server::FleetService for FleetService {
         request: Request<v1::TestNotificationDestinationRequest>,
     ) -> MethodResult<v1::TestNotificationDestinationResponse> {
         let tenant = identity::tenant(&request)?;
+        let by = identity::actor(&request)?;
         let name = required_text("name", &request.get_ref().name)?;
-        match self.insight.test_notification_target(tenant, &name).await {
+        match self.insight.test_notification_target(tenant, &name, by).await.map_err(status::gate)? {
             Some(result) => {
                 let problem = result.err().unwrap_or_default();
                 Ok(Response::new(v1::TestNotificationDestinationResponse { problem }))

@@ -114,7 +114,21 @@ impl EmailSettings {
             server = server.credentials(Credentials::new(name.clone(), password.to_string()));
         }
         // The chain of causes has the server's answer, and no credential.
-        server.build().send(mail).await.map(drop).map_err(|error| format!("{:#}", anyhow!(error)))
+        server
+            .build()
+            .send(mail)
+            .await
+            .map(drop)
+            .map_err(|error| self.without_recipients(&format!("{:#}", anyhow!(error))))
+    }
+
+    /// An answer of the server without the addresses that it repeats: all tenants of the destination may read it.
+    fn without_recipients(&self, answer: &str) -> String {
+        let addresses = self.to.iter().map(|to| regex::escape(to.email.as_ref())).collect::<Vec<_>>().join("|");
+        match regex::RegexBuilder::new(&addresses).case_insensitive(true).build() {
+            Ok(addresses) => addresses.replace_all(answer, "a recipient").into_owned(),
+            Err(_) => "the mail server refused the message".to_owned(),
+        }
     }
 
     fn tls(&self) -> Result<Tls, String> {
@@ -192,7 +206,7 @@ mod tests {
         )
         .expect("YAML");
         let settings = form.checked().expect("settings");
-        let mut message = NotificationMessage::test(&filtered(&["*"], &[]), Timestamp::from_millis(0));
+        let mut message = NotificationMessage::test(&filtered(&["*"], &[]), "default", Timestamp::from_millis(0));
         message.title = "pay\r\nBcc: eve@a.example".to_owned();
         message.arguments = Some(ShownArguments { text: "{\"to\":\"M\u{fc}ller\"}".to_owned(), is_whole: false });
         let mail = String::from_utf8(settings.mail("k1", &message).expect("a mail").formatted()).expect("text");
@@ -203,5 +217,14 @@ mod tests {
             "{head}"
         );
         assert!(text(&message).contains("Arguments (cut; the console has all):\n{\"to\":\"M\u{fc}ller\"}\n"));
+    }
+
+    #[test]
+    fn answer_of_the_mail_server_is_reported_without_recipients() {
+        let form = "server: 'a.example:587'\nfrom: c@a.example\nto: ['Ann <ann+x@a.example>', bob@a.example]\n";
+        let form: EmailForm = serde_saphyr::from_str(form).expect("YAML");
+        let settings = form.checked().expect("settings");
+        let answer = settings.without_recipients("550 5.1.1 <Ann+X@a.example>, bob@a.example: no such user");
+        assert_eq!(answer, "550 5.1.1 <a recipient>, a recipient: no such user");
     }
 }

@@ -82,12 +82,14 @@ impl NotificationMessage {
     }
 
     /// A message that tests a destination.
-    pub(super) fn test(destination: &NotificationDestination, at: Timestamp) -> Self {
+    pub(super) fn test(destination: &NotificationDestination, tenant: &str, at: Timestamp) -> Self {
         let title = format!("Test of the destination {}", destination.name);
-        let next_step = "No action is needed: this message was sent by `callgate notifications test`.".to_owned();
+        let next_step =
+            "No action is needed: this message is a test, from the console or from `callgate notifications test`."
+                .to_owned();
         let events: Vec<&str> = destination.events.iter().map(|event| event.as_str()).collect();
         let fields = vec![("Events", events.join(", "))];
-        Self { fields, ..Self::new("notification.test", (destination, "default"), at, title, next_step) }
+        Self { fields, ..Self::new("notification.test", (destination, tenant), at, title, next_step) }
     }
 
     fn new(
@@ -262,7 +264,7 @@ fn of_budget(
     at: Timestamp,
 ) -> NotificationMessage {
     let EventSubject::Budget { scope, name, dimension, used, limit, percent, .. } = subject else {
-        return NotificationMessage::test(destination, at);
+        return NotificationMessage::test(destination, tenant, at);
     };
     let whose = if name.is_empty() { format!("tenant {tenant}") } else { format!("{scope} {}", plain(name)) };
     let next_step = match percent {

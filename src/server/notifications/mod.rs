@@ -31,7 +31,7 @@ use crate::{
     gate::{Gate, NoAnswer, NotificationTarget, NotificationTargets, TargetTest, new_id},
     grpc::Callbacks,
 };
-use callgate_core::domain::time::Timestamp;
+use callgate_core::domain::{tenant::DEFAULT_TENANT_NAME, time::Timestamp};
 use callgate_net::clock::Clock;
 use callgate_store::ClaimedNotification;
 
@@ -194,7 +194,7 @@ impl NotificationTargets for Destinations {
         Box::pin(async move {
             let one = self.0.iter().find(|one| one.name == name && one.is_of(tenant))?;
             let now = Clock::System.now();
-            Some(attempt(one, &new_id("test"), &NotificationMessage::test(one, now), now).await)
+            Some(attempt(one, &new_id("test"), &NotificationMessage::test(one, tenant, now), now).await)
         })
     }
 }
@@ -222,7 +222,8 @@ pub async fn test(file: &Path, names: &[String]) -> anyhow::Result<Vec<TestResul
     let mut results = Vec::new();
     for one in all.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
         let now = Clock::System.now();
-        let sent = attempt(one, &new_id("test"), &NotificationMessage::test(one, now), now).await;
+        let message = NotificationMessage::test(one, DEFAULT_TENANT_NAME, now);
+        let sent = attempt(one, &new_id("test"), &message, now).await;
         let channel = one.channel.as_str();
         results.push(TestResult { destination: one.name.clone(), channel, problem: sent.err() });
     }

@@ -213,7 +213,7 @@ pub(super) mod tests {
 
     fn message(is_whole: bool) -> NotificationMessage {
         let destination = filtered(&["*"], &[]);
-        let mut message = NotificationMessage::test(&destination, Timestamp::from_millis(0));
+        let mut message = NotificationMessage::test(&destination, "default", Timestamp::from_millis(0));
         message.title = "x".repeat(500);
         message.fields = vec![("Tool", "<!channel> & co".to_owned())];
         message.arguments = Some(ShownArguments { text: "{\"note\":\"<!here>\"}".to_owned(), is_whole });

@@ -1,5 +1,8 @@
 //! Hourly rollup of calls, and of their names: one replica counts each hour once it is over, and again the earlier
-//! hours in which something changed. A count replaces all rows of its hour, so it may be interrupted and repeated.
+//! hours in which something changed. A count replaces all rows of its hour, so it may be interrupted and repeated. Names
+//! have a mark of their own, since a build before them counts without them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;
@@ -9,6 +12,8 @@ use crate::error::StoreError;
 
 /// Advisory lock of the job: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0005;
+/// The failure of the optional index was logged.
+static NOT_INDEXED: AtomicBool = AtomicBool::new(false);
 const STATEMENT: &str = "set statement_timeout = '10min'; set lock_timeout = 5000; set jit = off";
 
 /// Tenants with an hour that is over and not counted, or with deleted calls in counted ones. A tenant begins with the
@@ -17,9 +22,12 @@ const STATEMENT: &str = "set statement_timeout = '10min'; set lock_timeout = 500
 const DUE: &str = "update tenant n set
     calls_counted_before = coalesce(n.calls_counted_before, (select date_trunc('hour', min(c.at), 'utc') from call c
       where c.tenant_id = n.tenant_id), date_trunc('hour', now() - interval '15 minutes', 'utc')),
+    names_counted_before = coalesce(n.names_counted_before, (select date_trunc('hour', min(c.at), 'utc') from call c
+      where c.tenant_id = n.tenant_id), date_trunc('hour', now() - interval '15 minutes', 'utc')),
     outcomes_counted_at = coalesce(n.outcomes_counted_at, now())
-  where n.state = 'active' and (n.calls_counted_before is null
-    or n.calls_counted_before < date_trunc('hour', now() - interval '15 minutes', 'utc')
+  where n.state = 'active' and (n.calls_counted_before is null or n.names_counted_before is null
+    or least(n.calls_counted_before, n.names_counted_before)
+      < date_trunc('hour', now() - interval '15 minutes', 'utc')
     or exists (select from forgotten f where f.tenant_id = n.tenant_id and f.hours is not null))
   returning n.tenant_id, now()::text,
     array(select f.forgotten_id from forgotten f where f.tenant_id = n.tenant_id and f.hours is not null)";
@@ -29,7 +37,7 @@ const DUE: &str = "update tenant n set
 /// retention period are left.
 const HOURS: &str = "select h.hour::text from (
     select date_trunc('hour', c.at, 'utc') as hour from call c, tenant n
-    where n.tenant_id = $1 and c.tenant_id = $1 and c.at >= n.calls_counted_before
+    where n.tenant_id = $1 and c.tenant_id = $1 and c.at >= least(n.calls_counted_before, n.names_counted_before)
     union
     select date_trunc('hour', c.at, 'utc') from tenant n
     join outcome o on o.tenant_id = $1 and o.at >= n.outcomes_counted_at - interval '10 minutes'
@@ -75,7 +83,12 @@ impl Store {
         if !is_mine {
             return Ok(false);
         }
-        names::index(&mut conn).await?;
+        // Without the index names are found by their beginning.
+        if let Err(error) = names::index(&mut conn).await
+            && !NOT_INDEXED.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(%error, "the index of names could not be made: names are found by their beginning");
+        }
         let due: Vec<(i64, String, Vec<i64>)> = sqlx::query_as(DUE).fetch_all(&mut conn).await?;
         let pace = PrunePace::of(self);
         for tenant in &due {
@@ -108,7 +121,8 @@ async fn count_tenant(
     // At the end: an interrupted run counts its hours again.
     let mut tx = conn.begin().await?;
     let counted = "update tenant set outcomes_counted_at = $2::timestamptz,
-          calls_counted_before = date_trunc('hour', $2::timestamptz - interval '15 minutes', 'utc')
+          calls_counted_before = date_trunc('hour', $2::timestamptz - interval '15 minutes', 'utc'),
+          names_counted_before = date_trunc('hour', $2::timestamptz - interval '15 minutes', 'utc')
         where tenant_id = $1";
     sqlx::query(counted).bind(tenant).bind(now).execute(&mut *tx).await?;
     let without = "update forgotten set hours = null where tenant_id = $1 and forgotten_id = any($2)";

@@ -199,9 +199,9 @@ impl Store {
                  and last_error is not null) as retrying,
                count(*) filter (where delivered_at is null and expires_at <= now()) as failed,
                count(delivered_at) as delivered,
-               (array_agg(last_error order by claimed_until desc)
+               (array_agg(last_error order by last_error_at desc)
                   filter (where last_error is not null))[1] as last_error,
-               (extract(epoch from max(claimed_until) filter (where last_error is not null)) * 1000)::bigint as error_ms
+               (extract(epoch from max(last_error_at)) * 1000)::bigint as error_ms
              from approval_notice where tenant_id = $1 and destination is not null group by destination",
         );
         let rows = rows.bind(tenant.0);
@@ -232,6 +232,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let problem = again.map(|(_, problem)| problem.chars().take(PROBLEM_MAX).collect::<String>());
         let update = "update approval_notice set claimed_until = now(), last_error = coalesce($4, last_error),
+              last_error_at = case when $4::text is null then last_error_at else now() end,
               delivered_at = case when $3::bigint is null then now() end,
               subject = case when $3::bigint is not null then subject end,
               next_at = now() + coalesce($3, 0) * interval '1 second'

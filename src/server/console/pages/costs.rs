@@ -83,7 +83,7 @@ async fn show(visitor: Visitor, Query(asked): Query<CostsQuery>) -> Result<Html<
         days,
         behind: problem.is_none().then(|| usage::find_delay(&usage, visitor.now.as_millis())).flatten(),
         total: usage.total.unwrap_or_default(),
-        times: usage::list_bars(&usage),
+        times: usage::list_bars(&usage, days == 1),
         problem,
         tables,
         frame,

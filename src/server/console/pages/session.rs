@@ -113,7 +113,8 @@ struct Page {
     budgets: Vec<Budget>,
     halts: Vec<ActiveHalt>,
     questions: Vec<Approval>,
-    grants: Vec<Grant>,
+    /// None where they could not be read in time.
+    grants: Option<Vec<Grant>>,
     /// Budgets that may be raised.
     raisable: Vec<RaisableBudget>,
     trace: Trace,
@@ -146,14 +147,19 @@ async fn show(
     page(&visitor, id, place, None, Change::default()).await
 }
 
-/// The grants of the session; none where they take too long, as they are read with its state.
-async fn grants(visitor: &Visitor, id: &str) -> Result<Vec<Grant>, Status> {
+/// True for an error of the moment: a part of the page is left out for it.
+fn is_passing(status: &Status) -> bool {
+    matches!(status.code(), Code::ResourceExhausted | Code::DeadlineExceeded)
+}
+
+/// The grants of the session; none where they cannot be read now, as its [`state`].
+async fn grants(visitor: &Visitor, id: &str) -> Result<Option<Vec<Grant>>, Status> {
     let grants = ListGrantsRequest { session_id: id.to_owned(), ..ListGrantsRequest::default() };
     let mut granted = GrantServiceClient::new(visitor.calls.clone());
     match timeout(STATE_TIME, granted.list_grants(grants)).await {
-        Ok(Err(status)) if status.code() != Code::ResourceExhausted => Err(status),
-        Ok(Err(_)) | Err(_) => Ok(Vec::new()),
-        Ok(Ok(granted)) => Ok(granted.into_inner().grants),
+        Ok(Ok(granted)) => Ok(Some(granted.into_inner().grants)),
+        Ok(Err(status)) if !is_passing(&status) => Err(status),
+        Ok(Err(_)) | Err(_) => Ok(None),
     }
 }
 
@@ -246,7 +252,7 @@ async fn state(visitor: &Visitor, id: &str, is_part: bool) -> Result<Option<Watc
     };
     match timeout(STATE_TIME, read).await {
         Ok(Ok(now)) => Ok(Some(now)),
-        Ok(Err(status)) if !matches!(status.code(), Code::ResourceExhausted | Code::DeadlineExceeded) => Err(status),
+        Ok(Err(status)) if !is_passing(&status) => Err(status),
         Ok(Err(_)) | Err(_) => Ok(None),
     }
 }

@@ -23,10 +23,13 @@ use crate::console::{
     visitor::{Visitor, is_here},
 };
 use callgate_core::{domain::reason::Reason, rules::RULES};
-use callgate_proto::v1::{
-    GetSessionRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListNamesRequest,
-    ListSessionsResponse, NameKind, ResumeRequest, Role, SessionSummary, gate_service_client::GateServiceClient,
-    session_service_client::SessionServiceClient,
+use callgate_proto::{
+    time::unix_ms,
+    v1::{
+        GetSessionRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
+        ListNamesRequest, ListSessionsResponse, NameKind, ResumeRequest, Role, SessionSummary,
+        gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
+    },
 };
 
 /// Its link.
@@ -118,8 +121,7 @@ struct SessionRow {
 
 /// From the first event of a session to the last one of its call tree.
 pub(super) fn lasted(session: &SessionSummary) -> String {
-    let ms = |at: &Option<Timestamp>| at.as_ref().map_or(0, |at| at.seconds * 1_000 + i64::from(at.nanos) / 1_000_000);
-    let lasted = ms(&session.update_time).saturating_sub(ms(&session.create_time));
+    let lasted = unix_ms(session.update_time.as_ref()).saturating_sub(unix_ms(session.create_time.as_ref()));
     labels::exact_span(u64::try_from(lasted).unwrap_or(0))
 }
 

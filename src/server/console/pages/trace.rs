@@ -4,7 +4,10 @@ use prost_types::Timestamp;
 
 use super::timeline::Step;
 use crate::console::labels;
-use callgate_proto::v1::{CallEntry, Decision, OutcomeStatus};
+use callgate_proto::{
+    time::unix_ms,
+    v1::{CallEntry, Decision, OutcomeStatus},
+};
 
 /// The deepest nesting: a deeper sub-agent stands next to its parent.
 const DEPTH_MAX: usize = 6;
@@ -61,16 +64,12 @@ pub(super) struct Trace {
     pub(super) length: String,
 }
 
-fn millis(at: Option<&Timestamp>) -> i64 {
-    at.map_or(0, |at| at.seconds.saturating_mul(1_000).saturating_add(i64::from(at.nanos) / 1_000_000))
-}
-
 /// When a call began and ended, or `now` while it runs.
 fn span(call: &CallEntry, now: i64) -> (i64, i64) {
-    let begin = millis(call.first_judge_time.as_ref());
+    let begin = unix_ms(call.first_judge_time.as_ref());
     let end = match call.status() {
         OutcomeStatus::Running => now,
-        _ => millis(call.record_time.as_ref()).max(millis(call.judge_time.as_ref())),
+        _ => unix_ms(call.record_time.as_ref()).max(unix_ms(call.judge_time.as_ref())),
     };
     (begin, end.max(begin))
 }

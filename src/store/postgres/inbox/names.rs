@@ -15,6 +15,11 @@ use callgate_core::domain::{
 /// The index for texts within names, and the extension that it needs.
 const INDEX: &str = "call_name_trigram";
 
+/// Characters from which on a text is looked up in the index alone, as trigrams need three.
+const SHORT: usize = 3;
+/// Latest rows that a shorter text is searched in.
+const ROWS_MAX: u32 = 50_000;
+
 /// Selection by names: a pattern of LIKE, and the time in which there may be calls of the filter's names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NameSearch {
@@ -88,9 +93,9 @@ async fn name_search(conn: &mut PgConnection, tenant: TenantId, filter: &CallFil
     let hours = hours.into_iter().flatten().collect::<Vec<_>>().join(" intersect ");
     let sql = format!(
         "select (coalesce((select range_agg(tstzrange(h.hour, h.hour + interval '1 hour')) from ({hours}) h), '{{}}')
-           + tstzmultirange(tstzrange(n.calls_counted_before, null)))::text
+           + tstzmultirange(tstzrange(n.names_counted_before, null)))::text
          from tenant n
-         where n.tenant_id = $1 and n.calls_counted_before is not null and ($2::text, $3::text, $4::text, $5::text)
+         where n.tenant_id = $1 and n.names_counted_before is not null and ($2::text, $3::text, $4::text, $5::text)
            is distinct from (null::text, null::text, null::text, null::text)"
     );
     let times = sqlx::query_scalar(AssertSqlSafe(sql)).bind(tenant.0).bind(filter.agent.as_deref());
@@ -105,8 +110,14 @@ async fn names(
     max: usize,
 ) -> LoadedRow<NamePage> {
     let is_prefix = is_prefix(conn).await?;
-    let sql = "select kind, name from (
-           select h.kind, h.name, h.hour from call_name h where h.tenant_id = $1 and h.word like $2
+    // Too short a text selects too much: then the latest rows are searched, by their key.
+    let rows = match text.chars().count() {
+        0..SHORT => format!("(select * from call_name where tenant_id = $1 order by hour desc limit {ROWS_MAX})"),
+        _ => "call_name".to_owned(),
+    };
+    let sql = format!(
+        "select kind, name from (
+           select h.kind, h.name, h.hour from {rows} h where h.tenant_id = $1 and h.word like $2
            union all
            select v.kind, v.name, c.at from (
              select c.agent_id, c.user_id, c.tool, c.at from call c where c.tenant_id = $1 and not c.observed
@@ -115,8 +126,12 @@ async fn names(
              v(kind, name)
            where lower(v.name collate \"C\") like $2) x
          where $3::smallint is null or kind = $3
-         group by kind, name order by max(hour) desc, kind, name limit $5";
-    let query = sqlx::query(sql).bind(tenant.0).bind(pattern(text, is_prefix)).bind(kind.map(|kind| kind as i16));
+         group by kind, name order by max(hour) desc, kind, name limit $5"
+    );
+    let query = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(pattern(text, is_prefix))
+        .bind(kind.map(|kind| kind as i16));
     let query = query.bind(i64::from(NAMED_CALLS_MAX)).bind(i64::try_from(max).unwrap_or(i64::MAX));
     let rows = query.fetch_all(conn).await?;
     let name = |row: &sqlx::postgres::PgRow| Ok((member(&NameKind::ALL, row.try_get("kind")?)?, row.try_get("name")?));

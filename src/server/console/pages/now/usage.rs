@@ -66,7 +66,7 @@ impl DayUsage {
             problem: None,
             behind: find_delay(&usage, now),
             total: usage.total.unwrap_or_default(),
-            hours: list_bars(&usage),
+            hours: list_bars(&usage, true),
             tools: list_rows(frame, &usage, UsageDimension::Tool, Some("tool")),
             agents: list_rows(frame, &usage, UsageDimension::Agent, Some("agent")),
         }
@@ -96,8 +96,6 @@ impl DayUsage {
 
 /// Age of the last counted call from which a page says so, in milliseconds.
 const BEHIND_MS: i64 = 60_000;
-/// Longest period with a bar for each hour, in seconds.
-const HOURLY_S: i64 = 48 * 3_600;
 
 /// End of the counted calls, where that is not now.
 pub(in crate::console::pages) fn find_delay(usage: &GetUsageResponse, now: i64) -> Option<Option<Timestamp>> {
@@ -124,9 +122,9 @@ pub(in crate::console::pages) fn list_rows(
 }
 
 /// Every hour or day of the period; one without calls is zero.
-pub(in crate::console::pages) fn list_bars(usage: &GetUsageResponse) -> Vec<SpendBar> {
+pub(in crate::console::pages) fn list_bars(usage: &GetUsageResponse, is_hourly: bool) -> Vec<SpendBar> {
     let (start, end) = (unix_ms(usage.start_time.as_ref()) / 1_000, unix_ms(usage.end_time.as_ref()) / 1_000);
-    let (step, format) = if end - start <= HOURLY_S { (3_600, "%m-%d %H:%M") } else { (86_400, "%Y-%m-%d") };
+    let (step, format) = if is_hourly { (3_600, "%m-%d %H:%M") } else { (86_400, "%Y-%m-%d") };
     let bar = |unix: i64| {
         let is_it = |group: &&UsageGroup| {
             group.dimension() == UsageDimension::Time && unix_ms(group.start_time.as_ref()) / 1_000 == unix
