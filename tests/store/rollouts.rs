@@ -6,13 +6,15 @@ use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
+        control::{Command, Control, Operation},
         finding::Decision,
         ids::{DEFAULT_TENANT, TenantId},
         rollout::{Comparison, Rollout, RolloutChange, RolloutPart, RolloutState},
+        session_state::Extent,
     },
     policy::{self, Policy},
 };
-use callgate_server::gate::{ActivationOutcome, Apply, ApplyOutcome, Author, Gate, RolloutOutcome};
+use callgate_server::gate::{ActivationOutcome, Apply, ApplyOutcome, Author, EvaluateAnswer, Gate, RolloutOutcome};
 
 use crate::common::{
     gates::{agent, ask, call_id, describe_answer, evaluate, gate, insist_on, session, success, two_gates},
@@ -28,12 +30,15 @@ fn author() -> Author<'static> {
     Author { by: &OLGA, note: "why not", expected: None }
 }
 
-/// The policy that is active, and the one that is rolled out: `drop` needs an approval by both, `spend` by the second.
+/// The policy that is active, and the one that is rolled out: `drop` needs an approval by both, of two people by the
+/// second, and `spend` by the second.
 fn text(of: &str) -> String {
-    let spend = if of == "new" { "HIGH" } else { "LOW" };
+    let (spend, people, empty, calls) =
+        if of == "new" { ("HIGH", 2, "suspect", 7) } else { ("LOW", 1, "no_matches", 6) };
     format!(
-        "# {of}\npolicy_engine:\n  tool_schemas: {{look: {{effect: read, risk_level: LOW}}, drop: {{risk_level: HIGH}},
-    spend: {{risk_level: {spend}}}}}\n  budgets: {{run: {{max_tool_calls: 6}}}}\n"
+        "# {of}\npolicy_engine:\n  approvals: {{routes: [{{tools: drop, required_approvals: {people}}}]}}
+  tool_schemas: {{look: {{effect: read, risk_level: LOW, empty_means: {empty}}}, drop: {{risk_level: HIGH}},
+    spend: {{risk_level: {spend}}}}}\n  budgets: {{run: {{max_tool_calls: {calls}}}}}\n"
     )
 }
 
@@ -176,6 +181,39 @@ async fn a_named_agent_takes_its_call_trees_with_it() {
     assert_eq!(judges(&gates[0], by("clerk", read_page("c", 1))).await, version("old"));
     assert_eq!(judges(&gates[1], by("billing", child(read_page("c's", 1), "c"))).await, version("old"));
     assert_eq!(judges(&gates[1], read_page("d", 1)).await, version("old"), "an agent without a name");
+}
+
+/// A tree that began by the rolled-out policy on the second gate, by a call of `billing`, while the first one has an
+/// empty tree of that name from a dry run.
+async fn begin_unseen(gates: &[Arc<Gate>; 2], root: &str, tool: &str) -> EvaluateAnswer {
+    let [one, other] = gates;
+    Box::pin(one.decisions.dry_run(ask(root, "dry", "look", "{}"))).await.expect("a verdict");
+    let first = evaluate(other, Request { agent: agent("billing"), ..ask(root, "c1", tool, "{}") }).await;
+    assert_eq!(*first.verdict.policy, *version("new"));
+    first
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_reports_and_reads_go_by_the_policy_of_the_stored_tree() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &Policy::default()).await;
+    let [one, other] = &gates;
+    furnish(one).await;
+    start(&gates, &part(0, &["billing"])).await;
+    let approval_id = begin_unseen(&gates, "asks", "drop").await.verdict.approval.expect("a request").id;
+    let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: None };
+    let command = Command { session: session("asks"), by: "eve".into(), reason: None, operation };
+    let answered = one.decisions.control(DEFAULT_TENANT, &command).await.expect("taken").control;
+    assert!(matches!(answered, Control::Seconded { .. }), "two people have to approve: {answered:?}");
+    let again = Request { agent: agent("billing"), ..ask("asks", "c1", "drop", "{}") };
+    assert_eq!(describe_answer(&evaluate(other, again).await), "ASK approval_required");
+    begin_unseen(&gates, "reports", "look").await;
+    let found = one.decisions.record(DEFAULT_TENANT, success("reports", "c1", ""), None).await.expect("recorded");
+    assert!(found.text.json.contains("which this tool rarely means"), "{:?}", found.text);
+    begin_unseen(&gates, "read", "look").await;
+    let state = one.decisions.session_state(DEFAULT_TENANT, &session("read"), Extent::default()).await;
+    let left = state.expect("known").left;
+    assert!(left.iter().any(|left| left.limit == 7), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

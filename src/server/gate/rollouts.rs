@@ -23,7 +23,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
-use callgate_store::{RolloutStep, Store};
+use callgate_store::{RolloutStep, Slot, Store};
 
 /// The last step of a tenant's rollouts, with the policy of a running one; none where this build cannot read it.
 #[derive(Debug)]
@@ -75,6 +75,45 @@ impl Rollouts {
     }
 }
 
+/// The policies of a tenant, of which one judges each call tree: the active one, and that of a running rollout.
+#[derive(Debug)]
+pub(super) struct CandidatePolicies {
+    active: Arc<Policy>,
+    rollout: Option<Arc<KnownRollout>>,
+}
+
+impl CandidatePolicies {
+    /// The one that judges a tree, whose first call would be one of `agent`.
+    pub(super) fn choose(
+        &self,
+        tree: &CallTree,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+    ) -> Result<ChosenPolicy, NoAnswer> {
+        let taken = self.rollout.as_ref().filter(|known| known.rollout.takes(tree, agent, now));
+        let policy = match taken {
+            Some(known) => known.policy.clone().ok_or(NoAnswer::PolicyUnreadable)?,
+            None => Arc::clone(&self.active),
+        };
+        Ok(ChosenPolicy { policy, rollout: self.rollout.clone() })
+    }
+
+    /// As [`CandidatePolicies::choose`], before a decision on the tree of a slot; the active one where the slot is out
+    /// of use, since the decision fails then.
+    pub(super) fn choose_before(
+        &self,
+        slot: &Slot,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+    ) -> Result<Arc<Policy>, NoAnswer> {
+        if self.rollout.is_none() {
+            return Ok(Arc::clone(&self.active));
+        }
+        let chosen = slot.advance(|tree| self.choose(tree, agent, now)).transpose()?;
+        Ok(chosen.map_or_else(|| Arc::clone(&self.active), |chosen| chosen.policy))
+    }
+}
+
 /// The policy that judges a call tree, and the rollout by which it was chosen.
 #[derive(Debug, Clone)]
 pub(super) struct ChosenPolicy {
@@ -91,6 +130,10 @@ impl ChosenPolicy {
 }
 
 impl ServerState {
+    pub(super) fn candidate_policies(&self, tenant: TenantId, active: Arc<Policy>) -> CandidatePolicies {
+        CandidatePolicies { active, rollout: self.policy.rollouts.running(tenant) }
+    }
+
     /// The policy of a version: the running rollout's, or else the active one.
     pub(super) fn policy_of(&self, tenant: TenantId, of: &str) -> Arc<Policy> {
         let rollout = self.policy.rollouts.running(tenant).and_then(|known| known.policy.clone());
@@ -107,24 +150,20 @@ impl Decisions {
         subject: &Subject<'_, R>,
         agent: Option<&AgentId>,
     ) -> Result<ChosenPolicy, GateError<R>> {
-        let Some(known) = self.server.policy.rollouts.running(subject.tenant) else {
-            return Ok(ChosenPolicy { policy: active, rollout: None });
-        };
+        let candidates = self.server.candidate_policies(subject.tenant, active);
+        if candidates.rollout.is_none() {
+            return Ok(ChosenPolicy { policy: candidates.active, rollout: None });
+        }
         let slot = match Box::pin(self.slot(subject)).await {
             Ok((slot, _)) => slot,
             // Without a database no call is judged: the policy decides on reads that run without a record.
             Err(GateError::NoAnswer(NoAnswer::OutOfReach(_))) => {
-                return Ok(ChosenPolicy { policy: active, rollout: Some(known) });
+                return Ok(ChosenPolicy { policy: candidates.active, rollout: candidates.rollout });
             }
             Err(error) => return Err(error),
         };
         let now = self.store.now();
-        let takes = slot.advance(|tree| known.rollout.takes(tree, agent, now)).ok_or(NoAnswer::Contention)?;
-        let policy = match takes {
-            true => known.policy.clone().ok_or(NoAnswer::PolicyUnreadable)?,
-            false => active,
-        };
-        Ok(ChosenPolicy { policy, rollout: Some(known) })
+        Ok(slot.advance(|tree| candidates.choose(tree, agent, now)).ok_or(NoAnswer::Contention)??)
     }
 }
 
