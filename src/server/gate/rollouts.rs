@@ -17,7 +17,7 @@ use callgate_core::{
     domain::{
         hashing::Hashing,
         ids::{AgentId, TenantId},
-        rollout::{Comparison, Rollout, RolloutChange, RolloutPart, version},
+        rollout::{Comparison, Rollout, RolloutChange, RolloutPart},
         time::Timestamp,
         tree::CallTree,
     },
@@ -90,12 +90,12 @@ impl CandidatePolicies {
         agent: Option<&AgentId>,
         now: Timestamp,
     ) -> Result<ChosenPolicy, NoAnswer> {
-        let taken = self.rollout.as_ref().filter(|known| known.rollout.takes(tree, agent, now));
-        let policy = match taken {
-            Some(known) => known.policy.clone().ok_or(NoAnswer::PolicyUnreadable)?,
-            None => Arc::clone(&self.active),
+        let rollout = self.rollout.as_ref().map(|known| (Arc::clone(known), known.rollout.takes(tree, agent, now)));
+        let policy = match &rollout {
+            Some((known, true)) => known.policy.clone().ok_or(NoAnswer::PolicyUnreadable)?,
+            _ => Arc::clone(&self.active),
         };
-        Ok(ChosenPolicy { policy, rollout: self.rollout.clone() })
+        Ok(ChosenPolicy { policy, rollout })
     }
 
     /// As [`CandidatePolicies::choose`], before a decision on the tree of a slot; the active one where the slot is out
@@ -114,18 +114,17 @@ impl CandidatePolicies {
     }
 }
 
-/// The policy that judges a call tree, and the rollout by which it was chosen.
+/// The policy that judges a call tree, and the rollout by which it was chosen, with true where that takes the tree.
 #[derive(Debug, Clone)]
 pub(super) struct ChosenPolicy {
     pub(super) policy: Arc<Policy>,
-    rollout: Option<Arc<KnownRollout>>,
+    rollout: Option<(Arc<KnownRollout>, bool)>,
 }
 
 impl ChosenPolicy {
     /// True when the policy still is the tree's: before the first call of a tree two calls may choose differently.
     pub(super) fn holds(&self, tree: &CallTree, agent: Option<&AgentId>, now: Timestamp) -> bool {
-        let Some(known) = &self.rollout else { return true };
-        known.rollout.takes(tree, agent, now) == (*self.policy.version == *version(&known.rollout.hash))
+        self.rollout.as_ref().is_none_or(|(known, takes)| known.rollout.takes(tree, agent, now) == *takes)
     }
 }
 
@@ -158,7 +157,8 @@ impl Decisions {
             Ok((slot, _)) => slot,
             // Without a database no call is judged: the policy decides on reads that run without a record.
             Err(GateError::NoAnswer(NoAnswer::OutOfReach(_))) => {
-                return Ok(ChosenPolicy { policy: candidates.active, rollout: candidates.rollout });
+                let rollout = candidates.rollout.map(|known| (known, false));
+                return Ok(ChosenPolicy { policy: candidates.active, rollout });
             }
             Err(error) => return Err(error),
         };
