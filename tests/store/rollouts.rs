@@ -21,6 +21,7 @@ use crate::common::{
         agent, ask, call_id, describe_answer, evaluate, gate, insist_on, session, success, try_evaluate, two_gates,
     },
     postgres::Postgres,
+    until,
 };
 
 static OLGA: LazyLock<Actor> = LazyLock::new(|| Actor::from("olga"));
@@ -317,6 +318,41 @@ async fn a_promotion_that_is_half_known_refuses_no_call() {
         let answer = try_evaluate(one, read_page(name, 2)).await.expect("a verdict");
         assert_eq!(*answer.verdict.policy, *version("new"), "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promotion_answers_with_its_own_step() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &Policy::default()).await;
+    furnish(&gate).await;
+    let started = done(try_start(&gate, "new", &part(10_000, &[])).await);
+    // A colleague changes the share between the read of the rollout and the activation.
+    let mut colleague = postgres.connect().await;
+    let change = "begin; select from tenant where tenant_id = 1 for no key update;
+        insert into policy_rollout select tenant_id, 2, hash, baseline, 5000, agents, state, started_at, now(), 'otto', ''
+        from policy_rollout";
+    sqlx::raw_sql(change).execute(&mut colleague).await.expect("changed");
+    let late = tokio::spawn({
+        let gate = Arc::clone(&gate);
+        async move { end(&gate, true).await }
+    });
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("the promotion to wait", async || postgres.number(waiting).await == 1).await;
+    sqlx::raw_sql("commit").execute(&mut colleague).await.expect("committed");
+    assert_eq!(late.await.expect("no panic"), RolloutOutcome::Change(RolloutChange::Changed));
+    // The next rollout begins as soon as this one is promoted.
+    let next = "create function next_rollout() returns trigger language plpgsql as $$ begin
+        insert into callgate.policy_rollout select new.tenant_id, new.step + 1, repeat('f', 64), new.hash, 1, new.agents,
+          'running', now(), now(), 'otto', ''; return null; end $$;
+        create trigger next_rollout after insert on policy_rollout for each row when (new.state = 'promoted')
+        execute function next_rollout()";
+    sqlx::raw_sql(next).execute(&mut colleague).await.expect("created");
+    let ended = done(end(&gate, true).await);
+    let revision = gate.store.active_revision(DEFAULT_TENANT).await.expect("readable").expect("active");
+    let own = (ended.step, ended.hash, ended.state, ended.part.share, ended.started_at, ended.at, ended.by, ended.note);
+    let (share, at) = (5_000, started.started_at);
+    let (by, note) = ("olga".to_owned(), "why not".to_owned());
+    assert_eq!(own, (3, started.hash, RolloutState::Promoted, share, at, revision.at, by, note));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

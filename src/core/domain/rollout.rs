@@ -156,6 +156,8 @@ pub enum RolloutChange {
     Active,
     /// No rollout is running, or not of that policy.
     NotRunning,
+    /// Another step was made meanwhile.
+    Changed,
     /// Unknown policy.
     Unknown,
 }

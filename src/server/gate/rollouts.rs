@@ -17,7 +17,8 @@ use callgate_core::{
     domain::{
         hashing::Hashing,
         ids::{AgentId, TenantId},
-        rollout::{Comparison, Rollout, RolloutChange, RolloutPart},
+        revision::Revision,
+        rollout::{Comparison, Rollout, RolloutChange, RolloutPart, RolloutState},
         time::Timestamp,
         tree::CallTree,
     },
@@ -219,12 +220,19 @@ impl Policies {
         }
         let running = self.store.rollout(tenant).await?.filter(|last| last.is_running_of(prefix));
         let Some(running) = running else { return Ok(RolloutOutcome::Change(RolloutChange::NotRunning)) };
-        let activation = self.activate_stored(tenant, &running.hash, author, Some(running.step)).await?;
-        if !matches!(activation, ActivationOutcome::Active(_)) {
-            return Ok(RolloutOutcome::Activation(activation));
-        }
-        let ended = self.store.rollout(tenant).await?.unwrap_or(running);
-        Ok(RolloutOutcome::Change(RolloutChange::Done(Box::new(ended))))
+        let change = match self.activate_stored(tenant, &running.hash, author, Some(running.step)).await? {
+            // What was committed: another read may fail, or find the next rollout.
+            ActivationOutcome::Active(Revision { at, by, note, .. }) => {
+                let (step, state) = (running.step + 1, RolloutState::Promoted);
+                RolloutChange::Done(Box::new(Rollout { step, state, at, by, note, ..running }))
+            }
+            // The expected revision is active, so it is the step that is another.
+            ActivationOutcome::Changed { revision } if author.expected.is_none_or(|expected| expected == revision) => {
+                RolloutChange::Changed
+            }
+            activation => return Ok(RolloutOutcome::Activation(activation)),
+        };
+        Ok(RolloutOutcome::Change(change))
     }
 
     /// The last rollout of a tenant, with the calls of its version next to those of its baseline.
