@@ -403,6 +403,14 @@ async fn a_step_takes_no_tree_before_every_replica_knows_it() {
         assert_eq!(judges(gate, read_page("s", 3)).await, version("old"));
     }
     assert_eq!(judges(&other, read_page("t", 1)).await, version("new"));
+    // After a change no new tree is taken for that time, also none of the former part.
+    done(try_start(&one, "new", &part(9_999, &[])).await);
+    postgres.tamper("update policy_rollout set changed_at = now() + interval '1 minute' where step = 2").await;
+    let later = gate(&postgres, &Policy::default()).await;
+    later.identities.read_tenants().await.expect("readable");
+    assert_eq!(judges(&later, read_page("u", 1)).await, version("old"));
+    later.store.skip(60_000 + SOON_MS);
+    assert_eq!(judges(&later, read_page("v", 1)).await, version("new"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
