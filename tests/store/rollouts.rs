@@ -9,12 +9,15 @@ use callgate_core::{
         control::{Command, Control, Operation},
         finding::Decision,
         ids::{DEFAULT_TENANT, TenantId},
+        rejection::EvaluateRejection,
         rollout::{Comparison, Rollout, RolloutChange, RolloutPart, RolloutState},
         session_state::Extent,
     },
     policy::{self, Policy},
 };
-use callgate_server::gate::{ActivationOutcome, Apply, ApplyOutcome, Author, EvaluateAnswer, Gate, RolloutOutcome};
+use callgate_server::gate::{
+    ActivationOutcome, Apply, ApplyOutcome, Author, EvaluateAnswer, Gate, GateError, RolloutOutcome,
+};
 
 use crate::common::{
     gates::{
@@ -218,6 +221,36 @@ async fn commands_reports_and_reads_go_by_the_policy_of_the_stored_tree() {
     let has_limit = state.expect("known").left.iter().any(|left| left.limit == 7);
     let all = (needs_two, again.as_str(), is_suspect, has_limit);
     assert_eq!(all, (true, "ASK approval_required", true, true));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_of_a_tree_that_began_elsewhere_by_the_other_version_is_sent_again() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &Policy::default()).await;
+    furnish(&gates[0]).await;
+    start(&gates, &part(0, &["billing"])).await;
+    begin_unseen(&gates, "s", "look").await;
+    let other = try_evaluate(&gates[0], read_page("s", 2)).await;
+    assert!(matches!(other, Err(GateError::Rejected(EvaluateRejection::OtherVersion))), "{other:?}");
+    assert_eq!(judges(&gates[0], read_page("s", 2)).await, version("new"));
+}
+
+/// The calls of an earlier rollout of the same policy do not assign a tree.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_of_an_aborted_rollout_stays_with_the_active_policy_in_the_next_one() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &Policy::default()).await;
+    furnish(&gates[0]).await;
+    start(&gates, &part(10_000, &[])).await;
+    assert_eq!(judges(&gates[0], read_page("s", 1)).await, version("new"));
+    end(&gates[0], false).await;
+    start(&gates, &part(10_000, &[])).await;
+    postgres.tamper("update policy_rollout set started_at = now() + interval '1 minute' where step = 3").await;
+    let later = gate(&postgres, &Policy::default()).await;
+    later.identities.read_tenants().await.expect("readable");
+    later.store.skip(60_000 + SOON_MS);
+    assert_eq!(judges(&later, read_page("s", 2)).await, version("old"));
+    assert_eq!(judges(&later, read_page("t", 1)).await, version("new"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
