@@ -163,7 +163,7 @@ pub enum RolloutChange {
 }
 
 /// Minimum number of sessions of both versions for a difference.
-const SESSIONS_MIN: u64 = 30;
+pub const SESSIONS_MIN: u64 = 30;
 /// Standard errors from which on two shares of sessions differ by more than chance: once in a hundred by chance.
 const ERRORS_MIN: f64 = 2.58;
 
