@@ -115,8 +115,8 @@ async fn a_promotion_answers_with_its_own_step() {
     // A colleague changes the share between the read of the rollout and the activation.
     let mut colleague = postgres.connect().await;
     let change = "begin; select from tenant where tenant_id = 1 for no key update;
-        insert into policy_rollout select tenant_id, 2, hash, baseline, 5000, agents, state, started_at, now(), 'otto', ''
-        from policy_rollout";
+        insert into policy_rollout select tenant_id, 2, hash, baseline, 5000, agents, state, started_at, now(), 'otto',
+        '' from policy_rollout";
     sqlx::raw_sql(change).execute(&mut colleague).await.expect("changed");
     let late = tokio::spawn({
         let gate = Arc::clone(&gate);
@@ -128,8 +128,8 @@ async fn a_promotion_answers_with_its_own_step() {
     assert_eq!(late.await.expect("no panic"), RolloutOutcome::Change(RolloutChange::Changed));
     // The next rollout begins as soon as this one is promoted.
     let next = "create function next_rollout() returns trigger language plpgsql as $$ begin
-        insert into callgate.policy_rollout select new.tenant_id, new.step + 1, repeat('f', 64), new.hash, 1, new.agents,
-          'running', now(), now(), 'otto', ''; return null; end $$;
+        insert into callgate.policy_rollout select new.tenant_id, new.step + 1, repeat('f', 64), new.hash, 1,
+          new.agents, 'running', now(), now(), 'otto', ''; return null; end $$;
         create trigger next_rollout after insert on policy_rollout for each row when (new.state = 'promoted')
         execute function next_rollout()";
     sqlx::raw_sql(next).execute(&mut colleague).await.expect("created");
