@@ -142,6 +142,10 @@ async fn a_rollout_takes_sessions_on_every_replica_and_returns_them() {
     within(REPLICAS, "the other replica", until_judged_by(&second, &old)).await;
     let (code, said) = policy_command(&second, "rollout status").await;
     assert_eq!((code, said.contains("No decision would differ.")), (Some(0), true), "{said}");
+    policy_command(&first, &format!("rollout start {hash} --agent nobody")).await;
+    let (code, said) = policy_command(&second, "rollout status").await;
+    assert_eq!((code, said.contains("No call of either policy yet.")), (Some(0), true), "{said}");
+    assert!(!said.contains("baseline: 0 calls") && !said.contains("No difference is marked"), "{said}");
     let (code, said) = policy_command(&first, &format!("rollout start {hash} --share 100% --agent billing")).await;
     assert_eq!((code, said.contains("100 % of sessions, agent billing")), (Some(0), true), "{said}");
     // A new session waits until every replica knows of it.

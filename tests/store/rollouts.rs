@@ -1,5 +1,7 @@
 //! Rollouts: which version judges a call tree, on every replica, and what an end does to what is in flight.
 
+mod replicas;
+
 use std::sync::{Arc, LazyLock};
 
 use callgate_core::{
@@ -28,12 +30,15 @@ fn author() -> Author<'static> {
     Author { by: &OLGA, note: "why not", expected: None }
 }
 
-/// The policy that is active, and the one that is rolled out: `drop` needs an approval by both, `spend` by the second.
+/// The policy that is active, and the one that is rolled out: `drop` needs an approval by both, of two people by the
+/// second, and `spend` by the second.
 fn text(of: &str) -> String {
-    let spend = if of == "new" { "HIGH" } else { "LOW" };
+    let (spend, people, empty, calls) =
+        if of == "new" { ("HIGH", 2, "suspect", 7) } else { ("LOW", 1, "no_matches", 6) };
     format!(
-        "# {of}\npolicy_engine:\n  tool_schemas: {{look: {{effect: read, risk_level: LOW}}, drop: {{risk_level: HIGH}},
-    spend: {{risk_level: {spend}}}}}\n  budgets: {{run: {{max_tool_calls: 6}}}}\n"
+        "# {of}\npolicy_engine:\n  approvals: {{routes: [{{tools: drop, required_approvals: {people}}}]}}
+  tool_schemas: {{look: {{effect: read, risk_level: LOW, empty_means: {empty}}}, drop: {{risk_level: HIGH}},
+    spend: {{risk_level: {spend}}}}}\n  budgets: {{run: {{max_tool_calls: {calls}}}}}\n"
     )
 }
 
@@ -306,6 +311,14 @@ async fn a_step_takes_no_tree_before_every_replica_knows_it() {
         assert_eq!(judges(gate, read_page("s", 3)).await, version("old"));
     }
     assert_eq!(judges(&other, read_page("t", 1)).await, version("new"));
+    // After a change no new tree is taken for that time, also none of the former part.
+    done(try_start(&one, "new", &part(9_999, &[])).await);
+    postgres.tamper("update policy_rollout set changed_at = now() + interval '1 minute' where step = 2").await;
+    let later = gate(&postgres, &Policy::default()).await;
+    later.identities.read_tenants().await.expect("readable");
+    assert_eq!(judges(&later, read_page("u", 1)).await, version("old"));
+    later.store.skip(60_000 + SOON_MS);
+    assert_eq!(judges(&later, read_page("v", 1)).await, version("new"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,6 +11,7 @@ use callgate_client::{
     json::OutputFormat,
     remote::{Remote, at, into_response, member_name, refusal},
 };
+use callgate_core::domain::rollout::SESSIONS_MIN;
 use callgate_proto::v1::{
     BacktestPolicyRequest, BacktestResult, Decision, EndPolicyRolloutRequest, GetPolicyRolloutRequest, PolicyRollout,
     PolicyRolloutComparison, PolicyRolloutCount, PolicyRolloutDecisions, PolicyRolloutEnd, PolicyRolloutState,
@@ -177,6 +178,10 @@ fn count(count: Option<&PolicyRolloutCount>, all: &PolicyRolloutCount) -> String
 fn print_comparison(compared: &PolicyRolloutComparison) {
     const BOLD: Style = Style::new().bold();
     let (rollout, baseline) = (compared.rollout.unwrap_or_default(), compared.baseline.unwrap_or_default());
+    if compared.decisions.is_empty() {
+        outln!("No call of either policy yet.");
+        return;
+    }
     let of = |all: &PolicyRolloutCount| format!("{} calls in {} sessions", all.calls, all.sessions);
     let only = if compared.more_calls { ", of the newest calls" } else { "" };
     outln!("rollout: {}; baseline: {}{only}\n", of(&rollout), of(&baseline));
@@ -193,8 +198,8 @@ fn print_comparison(compared: &PolicyRolloutComparison) {
         }
     };
     compared.decisions.iter().for_each(line);
-    if rollout.sessions.min(baseline.sessions) < 30 {
-        outln!("\nNo difference is marked: that needs 30 sessions of both.");
+    if rollout.sessions.min(baseline.sessions) < SESSIONS_MIN {
+        outln!("\nNo difference is marked: that needs {SESSIONS_MIN} sessions of both.");
     }
 }
 

@@ -156,12 +156,14 @@ pub enum RolloutChange {
     Active,
     /// No rollout is running, or not of that policy.
     NotRunning,
+    /// Another step was made meanwhile.
+    Changed,
     /// Unknown policy.
     Unknown,
 }
 
 /// Minimum number of sessions of both versions for a difference.
-const SESSIONS_MIN: u64 = 30;
+pub const SESSIONS_MIN: u64 = 30;
 /// Standard errors from which on two shares of sessions differ by more than chance: once in a hundred by chance.
 const ERRORS_MIN: f64 = 2.58;
 

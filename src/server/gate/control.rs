@@ -50,13 +50,19 @@ impl Decisions {
         };
         let access = if stores { TreeAccess::Append } else { TreeAccess::Read };
         let subject = Subject { access, tenant, session: &command.session, unheard, calls: &[] };
-        let policy = self.choose_policy(active, &subject, None).await?.policy;
-        let controlled =
-            self.decide(subject, read_nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {
+        let policies = self.server.candidate_policies(tenant, active);
+        let controlled = self.decide(subject, read_nothing, |tree, (), now| {
+            // A command on a stale tree must not be judged by the policy of that tree once it is loaded again.
+            let policy = match policies.choose(tree, None, now) {
+                Err(no_answer) => return DecisionOutcome::Unchanged(Err(no_answer)),
+                Ok(chosen) => chosen.policy,
+            };
+            match engine::control(&policy, tree, command, now) {
                 Err(rejection) => DecisionOutcome::Rejected(rejection),
-                Ok(controlled) if !stores => DecisionOutcome::Unchanged(controlled),
-                Ok(controlled) => DecisionOutcome::Append(controlled.clone(), vec![controlled.into()]),
-            });
-        Ok(controlled.await?.answer)
+                Ok(controlled) if !stores => DecisionOutcome::Unchanged(Ok(controlled)),
+                Ok(controlled) => DecisionOutcome::Append(Ok(controlled.clone()), vec![controlled.into()]),
+            }
+        });
+        Ok(controlled.await?.answer?)
     }
 }

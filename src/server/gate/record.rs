@@ -12,7 +12,7 @@ use callgate_core::{
     domain::{
         call::{Call, Proposal, Request},
         effect::EffectKind,
-        ids::{TenantId, ToolName},
+        ids::{SessionId, TenantId, ToolName},
         outcome::OutcomeStatus,
         rejection::RecordRejection,
         report::OutcomeReport,
@@ -59,54 +59,35 @@ impl Decisions {
     ) -> Result<RecordAnswer, RecordError> {
         let started = self.server.clock.tick();
         self.server.admits_report(tenant, observed.is_some())?;
-        let unheard = unknown_session(observed.as_ref());
-        let subject = Subject { access: TreeAccess::Report, tenant, session: &report.session, unheard, calls: &[] };
-        let agent = observed.as_ref().and_then(|observed| observed.agent.as_ref());
-        let policy = self.choose_policy(self.server.policy(tenant), &subject, agent).await?.policy;
+        let agent = observed.as_ref().and_then(|observed| observed.agent.clone());
+        let active = self.server.policy(tenant);
+        let proposed_by = self.policy_of_observed((tenant, &active), &report.session, observed.as_ref()).await?;
         // A report needs no turn: admission control has admitted the call that it ends.
         let is_long = is_long(&report, observed.as_ref());
-        let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
+        let observed = observed.zip(proposed_by.as_ref());
+        let observed = observed.map(|(request, policy)| Box::new(offload(is_long, || policy.propose(request))));
         let report = OutcomeReport { observed, ..report };
         let unheard = unknown_session(report.observed.as_deref().map(|proposal| &proposal.request));
         let (session, calls) = (&report.session, [&report.call_id]);
         let subject = Subject { access: TreeAccess::Report, tenant, session, unheard, calls: &calls };
-        let shared = |slot| self.shared_of_report(&policy, tenant, slot, &report);
-        let decided = self.decide(subject, shared, |tree, shared, now| {
+        let policies = self.server.candidate_policies(tenant, active);
+        let shared = async |slot: Arc<Slot>| {
+            let policy = policies.choose_before(&slot, agent.as_ref(), self.store.now())?;
+            if proposed_by.as_ref().is_some_and(|proposed_by| proposed_by.version != policy.version) {
+                return Err(NoAnswer::Contention);
+            }
+            let shared = self.shared_of_report(&policy, tenant, slot, &report).await?;
+            Ok((policy, shared))
+        };
+        let decided = self.decide(subject, shared, |tree, (policy, shared), now| {
             let recorded = offload(is_long, || engine::record(&policy, tree, &shared, &report, now));
-            let mut recorded = match recorded {
-                Ok(recorded) => recorded,
-                Err(rejection) => return DecisionOutcome::Rejected(rejection),
-            };
-            let observed;
-            let call = match find_reported_call(tree, &report) {
-                Some(known) => known,
-                None => {
-                    observed = describe_report(&report);
-                    &observed
-                }
-            };
-            let (tool, empty_means) = (call.tool.clone(), policy.tool(&call.tool).empty_means);
-            let is_check = call.effect.kind == EffectKind::Check;
-            let text = engine::envelope::envelope_of_report(call, empty_means, &recorded);
-            match recorded.change.take() {
-                None => DecisionOutcome::Unchanged(Box::new(RecordAnswer {
-                    tool,
-                    is_check,
-                    recorded,
-                    text,
-                    replayed: true,
-                })),
-                #[cfg(feature = "break-invariants")]
-                Some(_) if callgate_store::is_broken("lost") && report.status == OutcomeStatus::Success => {
-                    Decided::Unchanged(Box::new(RecordAnswer { tool, is_check, recorded, text, replayed: false }))
-                }
-                Some(change) => DecisionOutcome::Append(
-                    Box::new(RecordAnswer { tool, is_check, recorded, text, replayed: false }),
-                    vec![*change],
-                ),
+            match recorded {
+                Ok(recorded) => settle_report(policy, tree, &report, recorded),
+                Err(rejection) => DecisionOutcome::Rejected(rejection),
             }
         });
-        let answer = *decided.await?.answer;
+        let (answer, policy) = decided.await?.answer;
+        let answer = *answer;
         if answer.replayed {
             return Ok(Box::pin(self.with_arguments(tenant, &report, answer)).await?);
         }
@@ -123,6 +104,20 @@ impl Decisions {
             self.tools.record_report(&policy, (tenant, tool), observation);
         }
         Ok(answer)
+    }
+
+    /// The policy by which an observed call is read.
+    async fn policy_of_observed(
+        &self,
+        (tenant, active): (TenantId, &Arc<Policy>),
+        session: &SessionId,
+        observed: Option<&Request>,
+    ) -> Result<Option<Arc<Policy>>, RecordError> {
+        let Some(request) = observed else { return Ok(None) };
+        let subject =
+            Subject { access: TreeAccess::Report, tenant, session, unheard: unknown_session(observed), calls: &[] };
+        let chosen = self.choose_policy(Arc::clone(active), &subject, request.agent.as_ref()).await?;
+        Ok(Some(chosen.policy))
     }
 
     /// Reads the shared state that the report depends on. If the call changes meanwhile, the append is a conflict.
@@ -187,6 +182,36 @@ fn is_long(report: &OutcomeReport, observed: Option<&Request>) -> bool {
     let texts = [report.result.as_deref(), report.error.as_ref().map(|error| error.message.as_str())];
     texts.iter().flatten().any(|text| text.len() > INLINE_BYTES_MAX)
         || observed.is_some_and(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX))
+}
+
+/// The outcome of a report, which is stored unless it was before, and the policy that judges its tree.
+fn settle_report(
+    policy: Arc<Policy>,
+    tree: &CallTree,
+    report: &OutcomeReport,
+    mut recorded: RecordResult,
+) -> DecisionOutcome<(Box<RecordAnswer>, Arc<Policy>), RecordRejection> {
+    let observed;
+    let call = match find_reported_call(tree, report) {
+        Some(known) => known,
+        None => {
+            observed = describe_report(report);
+            &observed
+        }
+    };
+    let (tool, empty_means) = (call.tool.clone(), policy.tool(&call.tool).empty_means);
+    let is_check = call.effect.kind == EffectKind::Check;
+    let text = engine::envelope::envelope_of_report(call, empty_means, &recorded);
+    let change = recorded.change.take();
+    let answer = Box::new(RecordAnswer { tool, is_check, recorded, text, replayed: change.is_none() });
+    match change {
+        None => DecisionOutcome::Unchanged((answer, policy)),
+        #[cfg(feature = "break-invariants")]
+        Some(_) if callgate_store::is_broken("lost") && report.status == OutcomeStatus::Success => {
+            DecisionOutcome::Unchanged((answer, policy))
+        }
+        Some(change) => DecisionOutcome::Append((answer, policy), vec![*change]),
+    }
 }
 
 /// The call that a report is on, as its tree remembers it.

@@ -17,13 +17,14 @@ use callgate_core::{
     domain::{
         hashing::Hashing,
         ids::{AgentId, TenantId},
-        rollout::{Comparison, Rollout, RolloutChange, RolloutPart, version},
+        revision::Revision,
+        rollout::{Comparison, Rollout, RolloutChange, RolloutPart, RolloutState},
         time::Timestamp,
         tree::CallTree,
     },
     policy::Policy,
 };
-use callgate_store::{RolloutStep, Store};
+use callgate_store::{RolloutStep, Slot, Store};
 
 /// The last step of a tenant's rollouts, with the policy of a running one; none where this build cannot read it.
 #[derive(Debug)]
@@ -75,22 +76,64 @@ impl Rollouts {
     }
 }
 
-/// The policy that judges a call tree, and the rollout by which it was chosen.
+/// The policies of a tenant, of which one judges each call tree: the active one, and that of a running rollout.
+#[derive(Debug)]
+pub(super) struct CandidatePolicies {
+    active: Arc<Policy>,
+    rollout: Option<Arc<KnownRollout>>,
+}
+
+impl CandidatePolicies {
+    /// The one that judges a tree, whose first call would be one of `agent`.
+    pub(super) fn choose(
+        &self,
+        tree: &CallTree,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+    ) -> Result<ChosenPolicy, NoAnswer> {
+        let rollout = self.rollout.as_ref().map(|known| (Arc::clone(known), known.rollout.takes(tree, agent, now)));
+        let policy = match &rollout {
+            Some((known, true)) => known.policy.clone().ok_or(NoAnswer::PolicyUnreadable)?,
+            _ => Arc::clone(&self.active),
+        };
+        Ok(ChosenPolicy { policy, rollout })
+    }
+
+    /// As [`CandidatePolicies::choose`], before a decision on the tree of a slot; the active one where the slot is out
+    /// of use, since the decision fails then.
+    pub(super) fn choose_before(
+        &self,
+        slot: &Slot,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+    ) -> Result<Arc<Policy>, NoAnswer> {
+        if self.rollout.is_none() {
+            return Ok(Arc::clone(&self.active));
+        }
+        let chosen = slot.advance(|tree| self.choose(tree, agent, now)).transpose()?;
+        Ok(chosen.map_or_else(|| Arc::clone(&self.active), |chosen| chosen.policy))
+    }
+}
+
+/// The policy that judges a call tree, and the rollout by which it was chosen, with true where that takes the tree.
 #[derive(Debug, Clone)]
 pub(super) struct ChosenPolicy {
     pub(super) policy: Arc<Policy>,
-    rollout: Option<Arc<KnownRollout>>,
+    rollout: Option<(Arc<KnownRollout>, bool)>,
 }
 
 impl ChosenPolicy {
     /// True when the policy still is the tree's: before the first call of a tree two calls may choose differently.
     pub(super) fn holds(&self, tree: &CallTree, agent: Option<&AgentId>, now: Timestamp) -> bool {
-        let Some(known) = &self.rollout else { return true };
-        known.rollout.takes(tree, agent, now) == (*self.policy.version == *version(&known.rollout.hash))
+        self.rollout.as_ref().is_none_or(|(known, takes)| known.rollout.takes(tree, agent, now) == *takes)
     }
 }
 
 impl ServerState {
+    pub(super) fn candidate_policies(&self, tenant: TenantId, active: Arc<Policy>) -> CandidatePolicies {
+        CandidatePolicies { active, rollout: self.policy.rollouts.running(tenant) }
+    }
+
     /// The policy of a version: the running rollout's, or else the active one.
     pub(super) fn policy_of(&self, tenant: TenantId, of: &str) -> Arc<Policy> {
         let rollout = self.policy.rollouts.running(tenant).and_then(|known| known.policy.clone());
@@ -107,24 +150,21 @@ impl Decisions {
         subject: &Subject<'_, R>,
         agent: Option<&AgentId>,
     ) -> Result<ChosenPolicy, GateError<R>> {
-        let Some(known) = self.server.policy.rollouts.running(subject.tenant) else {
-            return Ok(ChosenPolicy { policy: active, rollout: None });
-        };
+        let candidates = self.server.candidate_policies(subject.tenant, active);
+        if candidates.rollout.is_none() {
+            return Ok(ChosenPolicy { policy: candidates.active, rollout: None });
+        }
         let slot = match Box::pin(self.slot(subject)).await {
             Ok((slot, _)) => slot,
             // Without a database no call is judged: the policy decides on reads that run without a record.
             Err(GateError::NoAnswer(NoAnswer::OutOfReach(_))) => {
-                return Ok(ChosenPolicy { policy: active, rollout: Some(known) });
+                let rollout = candidates.rollout.map(|known| (known, false));
+                return Ok(ChosenPolicy { policy: candidates.active, rollout });
             }
             Err(error) => return Err(error),
         };
         let now = self.store.now();
-        let takes = slot.advance(|tree| known.rollout.takes(tree, agent, now)).ok_or(NoAnswer::Contention)?;
-        let policy = match takes {
-            true => known.policy.clone().ok_or(NoAnswer::PolicyUnreadable)?,
-            false => active,
-        };
-        Ok(ChosenPolicy { policy, rollout: Some(known) })
+        Ok(slot.advance(|tree| candidates.choose(tree, agent, now)).ok_or(NoAnswer::Contention)??)
     }
 }
 
@@ -180,12 +220,19 @@ impl Policies {
         }
         let running = self.store.rollout(tenant).await?.filter(|last| last.is_running_of(prefix));
         let Some(running) = running else { return Ok(RolloutOutcome::Change(RolloutChange::NotRunning)) };
-        let activation = self.activate_stored(tenant, &running.hash, author, Some(running.step)).await?;
-        if !matches!(activation, ActivationOutcome::Active(_)) {
-            return Ok(RolloutOutcome::Activation(activation));
-        }
-        let ended = self.store.rollout(tenant).await?.unwrap_or(running);
-        Ok(RolloutOutcome::Change(RolloutChange::Done(Box::new(ended))))
+        let change = match self.activate_stored(tenant, &running.hash, author, Some(running.step)).await? {
+            // What was committed: another read may fail, or find the next rollout.
+            ActivationOutcome::Active(Revision { at, by, note, .. }) => {
+                let (step, state) = (running.step + 1, RolloutState::Promoted);
+                RolloutChange::Done(Box::new(Rollout { step, state, at, by, note, ..running }))
+            }
+            // The expected revision is active, so it is the step that is another.
+            ActivationOutcome::Changed { revision } if author.expected.is_none_or(|expected| expected == revision) => {
+                RolloutChange::Changed
+            }
+            activation => return Ok(RolloutOutcome::Activation(activation)),
+        };
+        Ok(RolloutOutcome::Change(change))
     }
 
     /// The last rollout of a tenant, with the calls of its version next to those of its baseline.

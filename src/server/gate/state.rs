@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    Decisions, Insight, SessionError,
-    decide::{Subject, TreeAccess, UnknownSession, read_nothing},
-};
+use super::{Decisions, Insight, SessionError, decide::read_nothing};
 use callgate_core::{
     domain::{
         grant::Grant,
@@ -42,17 +39,14 @@ impl Decisions {
         self.server.admits(tenant)?;
         #[cfg(feature = "break-invariants")]
         let tenant = super::broken::looked_at(tenant);
-        let unheard = UnknownSession::Rejected(SessionUnknown);
-        let subject = Subject { access: TreeAccess::Read, tenant, session, unheard, calls: &[] };
-        let policy = self.choose_policy(self.server.policy(tenant), &subject, None).await?.policy;
-        let read = |slot: Arc<_>| {
-            let policy = Arc::clone(&policy);
-            async move {
-                let past = store.past_calls(tenant, session, extent.past_calls).await?;
-                Ok((self.counters(&policy, tenant, &slot, session).await?, past))
-            }
+        let policies = self.server.candidate_policies(tenant, self.server.policy(tenant));
+        let read = async |slot: Arc<_>| {
+            let policy = policies.choose_before(&slot, None, self.store.now())?;
+            let past = store.past_calls(tenant, session, extent.past_calls).await?;
+            let counters = self.counters(&policy, tenant, &slot, session).await?;
+            Ok((policy, counters, past))
         };
-        let state = self.read_tree(tenant, session, read, |tree, (counters, past), now| {
+        let state = self.read_tree(tenant, session, read, |tree, (policy, counters, past), now| {
             engine::session_state(&policy, tree, session, (&counters, &past), extent, now)
         });
         let state = state.await?.ok_or(SessionError::Rejected(SessionUnknown))?;

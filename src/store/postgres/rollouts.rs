@@ -27,7 +27,8 @@ const CALLS_MAX: i64 = 200_000;
 
 /// First judgments of calls by decision, rule and reason, and all of them, of the newest calls of a week at most, until
 /// the rollout's end: those by its version, and those that it is compared with. These are in call trees that began
-/// since its start, and of its agents, which have no such tree, in those of the week before.
+/// since its start, and of its agents, which have no such tree, in those of the week before. The index `call_lately`
+/// bounds the scan to those of the tenant.
 const COMPARE: &str = "with newest as materialized (
    select c.shard, c.root_id, c.session_id, c.call_id, c.at, c.round, c.agent_id, c.policy_version, c.decision, c.rule,
      c.reason

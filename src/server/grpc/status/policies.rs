@@ -34,6 +34,10 @@ pub(in crate::grpc) fn rollout_status(change: RolloutChange, named: &str) -> Sta
         RolloutChange::NotRunning | RolloutChange::Done(_) => {
             (Code::NotFound, "ROLLOUT_UNKNOWN", "no rollout is running, or not of that policy".to_owned())
         }
+        RolloutChange::Changed => {
+            let message = "the rollout was changed or ended meanwhile; read it, and try again".to_owned();
+            (Code::Aborted, "ROLLOUT_CHANGED", message)
+        }
         RolloutChange::Unknown => return policy_unknown(named),
     };
     status(code, reason, message, None)
