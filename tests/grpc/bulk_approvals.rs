@@ -111,6 +111,8 @@ async fn bulk_approval_refuses_each_request_for_its_one_cause_and_audits_the_oth
         ("refund_order", r#"{"id":7}"#, ""),
         ("refund_order", r#"{"id":8,"amount":5}"#, "BULK_ONCE_AMOUNT"),
         ("refund_order", r#"{"id":9,"betrag":[500]}"#, "BULK_ONCE_AMOUNT"),
+        ("refund_order", r#"{"id":10,"betrag":"500.00"}"#, "BULK_ONCE_AMOUNT"),
+        ("refund_order", r#"{"id":11,"amount":{"value":"100.00","currency":"EUR"}}"#, "BULK_ONCE_AMOUNT"),
         ("transfer_money", r#"{"to":"b"}"#, "BULK_TWO_PEOPLE"),
         ("drop_table", r#"{"id":1}"#, "BULK_NOT_PERMITTED"),
         ("weighed_mail", r#"{"n":1}"#, "BULK_NOT_PERMITTED"),
