@@ -8,7 +8,7 @@ use super::{
     control::EditedArguments,
     effect::{Effect, Resource},
     failure::FailureKind,
-    finding::{Decision, Finding},
+    finding::{self, Decision, Finding},
     fingerprint::ArgsDigest,
     ids::SessionId,
     outcome::{OutcomeStatus, Repeat},
@@ -114,7 +114,7 @@ impl ApprovalFilter {
 impl Question {
     /// The findings that require the approval.
     pub fn asking(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.decision == Decision::Ask && finding.enforced)
+        finding::asking(&self.findings)
     }
 
     /// The rule that requires the approval, the first of several.
