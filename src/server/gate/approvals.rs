@@ -157,13 +157,13 @@ impl Approvals {
         self.conclude(tenant, question, (QuestionState::Approved, by, reason), operation).await
     }
 
-    /// Cause for which a request cannot be approved together with others under the active policy; none where it can.
+    /// Cause for which a request cannot be approved together with others under its policy; none where it can.
     #[must_use]
     pub fn bulk_objection(&self, tenant: TenantId, question: &Question) -> Option<BulkRejection> {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return Some(BulkRejection::NotPermitted) };
         let may_have_amount = may_have_amount(&question.arguments);
         let subject = BulkSubject { effect: &question.effect, findings: &question.findings, may_have_amount };
-        bulk::objection(&self.server.policy(tenant), &tool, &subject)
+        bulk::objection(&self.server.policy_of(tenant, &question.policy), &tool, &subject)
     }
 
     /// Approves a waiting call for the user of the agent's host, where the policy lets them. A call that does not wait,
@@ -224,7 +224,8 @@ impl Approvals {
         }
         let is_same = question.edited.as_ref().map(|edited| edited.digest) == digest;
         let is_yes = matches!(state, QuestionState::Approved | QuestionState::Edited);
-        if is_yes && is_same && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
+        let is_single = matches!(operation, Operation::Answer { .. });
+        if is_single && is_yes && is_same && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
             return Ok(question);
         }
         let session = session_of(&question)?;
