@@ -186,6 +186,8 @@ async fn bulk_approval_is_shown_by_the_policy_that_judges_it() {
     let hash = policies.apply_policy(from("olga", stored)).await.expect("stored").into_inner().hash;
     let rollout = v1::StartPolicyRolloutRequest { hash, share_basis_points: 10_000, ..Default::default() };
     policies.start_policy_rollout(from("olga", rollout)).await.expect("started");
+    // It takes new call trees once every replica knows it.
+    plane.gate.store.skip(10_000);
     let (mut client, mut approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
     let id = open_request(&mut client, "desk", "send_mail", r#"{"to":"a"}"#).await;
     let listed = list(&mut approvals, open()).await.approvals.remove(0);
