@@ -105,7 +105,7 @@ pub(super) struct ApproveManyArgs {
 pub(super) struct DenyManyArgs {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Deny all open requests: needed where nothing else says which
+    /// Deny all open requests: required without a filter
     #[arg(long)]
     all: bool,
     /// Reason; the models get it

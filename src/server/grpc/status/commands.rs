@@ -140,8 +140,8 @@ impl StatusSource for BulkRejection {
             }
             Self::NotPermitted => (
                 "BULK_NOT_PERMITTED",
-                "approve it by itself: its tier has no `bulk_approve: true`, another rule also requires the approval, or \
-                 the tool has a condition that asks or raises the risk",
+                "approve it by itself: its tier has no `bulk_approve: true`, another rule also requires the approval, \
+                 or the tool has a condition that asks or raises the risk",
             ),
         };
         status(Code::FailedPrecondition, reason, message, None)
