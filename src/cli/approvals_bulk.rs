@@ -105,6 +105,9 @@ pub(super) struct ApproveManyArgs {
 pub(super) struct DenyManyArgs {
     #[command(flatten)]
     filter: FilterArgs,
+    /// Deny all open requests: required without a filter
+    #[arg(long)]
+    all: bool,
     /// Reason; the models get it
     #[arg(long)]
     reason: String,
@@ -124,9 +127,18 @@ pub(super) async fn approve(args: ApproveManyArgs) -> anyhow::Result<()> {
 
 /// Runs `approvals deny-many`.
 pub(super) async fn deny(args: DenyManyArgs) -> anyhow::Result<()> {
-    let matching = Some(args.filter.request());
+    let matching = Some(matching(args.filter, args.all)?);
     let request = ResolveApprovalsRequest { reason: args.reason, matching, ..ResolveApprovalsRequest::default() };
     resolve(args.server, request).await
+}
+
+/// The list to deny. Without a filter, as of an unset variable, it holds everything.
+fn matching(filter: FilterArgs, all: bool) -> anyhow::Result<ListApprovalsRequest> {
+    let matching = filter.request();
+    if matching == ListApprovalsRequest::default() && !all {
+        bail!("no filter has a value, so all open requests would be denied: give one, or --all to deny them all");
+    }
+    Ok(matching)
 }
 
 /// A line of `approvals list --json`.
@@ -179,4 +191,27 @@ pub(super) fn print_group(group: &ApprovalGroup) {
     let name = if group.name.is_empty() { "-" } else { &group.name };
     let amount = group.amount.map(|amount| format!("  amounts {amount}")).unwrap_or_default();
     outln!("{:>6}  {risk:<6}  {name}  first expires {}{amount}", group.count, at(group.expire_time.as_ref()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_of_all_requests_is_asked_for() {
+        let filter = |agent: &str, min_amount| FilterArgs {
+            tool: String::new(),
+            agent: agent.to_owned(),
+            rule: String::new(),
+            session: String::new(),
+            min_amount,
+            max_amount: None,
+            group: String::new(),
+        };
+        let refused = matching(filter("", None), false).expect_err("no filter").to_string();
+        assert!(refused.contains("--all"), "{refused}");
+        for (agent, min_amount, all) in [("", None, true), ("crawler", None, false), ("", Some(5.0), false)] {
+            assert!(matching(filter(agent, min_amount), all).is_ok(), "{agent} {min_amount:?}");
+        }
+    }
 }

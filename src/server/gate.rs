@@ -82,6 +82,7 @@ pub use credentials::{CredentialRejection, PresentedCredential};
 pub use edits::ChosenArguments;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use explain::{BEFORE_MAX, RuleExplanation, StoredCallExplanation};
+pub(crate) use fair_semaphore::offload;
 pub use fleet::PlaneHealth;
 pub use inbox::ModelResponse;
 pub use notification_targets::{NotificationTarget, NotificationTargets, TargetTest};

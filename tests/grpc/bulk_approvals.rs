@@ -8,7 +8,7 @@ use callgate_core::{
 };
 use callgate_proto::v1::{
     self, ApprovalGrouping, ApprovalOrder, ApprovalRisk, ApprovalState, Decision,
-    approval_service_client::ApprovalServiceClient,
+    approval_service_client::ApprovalServiceClient, policy_service_client::PolicyServiceClient,
 };
 use callgate_server::gate::TenantChange;
 use tonic::{Code, transport::Channel};
@@ -32,12 +32,13 @@ const POLICY: &str = "policy_engine:
     send_mail: {effect: write}
     group_mail: {effect: write}
     weighed_mail: {effect: write, conditions: [{when: 'args.n > 9', then: ask}]}
+    limited_mail: {effect: write, conditions: [{when: 'args.n > 9', then: deny}]}
     refund_order: {effect: write, once: true, side_effect_resource: 'order/{id}'}
     transfer_money: {effect: write}
     drop_table: {effect: write, risk_level: HIGH}
 ";
 
-async fn plane() -> Plane {
+pub(crate) async fn plane() -> Plane {
     Plane::start(&policy::compile(POLICY).expect("a good policy")).await
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn comment(id: &str) -> v1::CommentApprovalRequest {
 }
 
 /// An approval request of a session and agent of its own.
-async fn open_request(client: &mut Client, agent: &str, tool: &str, arguments: &str) -> String {
+pub(crate) async fn open_request(client: &mut Client, agent: &str, tool: &str, arguments: &str) -> String {
     let mut asked = question(&format!("s-{tool}-{}", arguments.len()), call("c1", tool, arguments));
     asked.caller.get_or_insert_default().agent_id = agent.into();
     let verdict = evaluate(client, asked).await;
@@ -76,7 +77,7 @@ async fn list(
     in_time("a list", approvals.list_approvals(asked)).await.expect("a list").into_inner()
 }
 
-fn open() -> v1::ListApprovalsRequest {
+pub(crate) fn open() -> v1::ListApprovalsRequest {
     v1::ListApprovalsRequest { state: ApprovalState::Pending.into(), ..Default::default() }
 }
 
@@ -111,9 +112,13 @@ async fn bulk_approval_refuses_each_request_for_its_one_cause_and_audits_the_oth
         ("refund_order", r#"{"id":7}"#, ""),
         ("refund_order", r#"{"id":8,"amount":5}"#, "BULK_ONCE_AMOUNT"),
         ("refund_order", r#"{"id":9,"betrag":[500]}"#, "BULK_ONCE_AMOUNT"),
+        ("refund_order", r#"{"id":10,"betrag":"500.00"}"#, "BULK_ONCE_AMOUNT"),
+        ("refund_order", r#"{"id":11,"amount":{"value":"100.00","currency":"EUR"}}"#, "BULK_ONCE_AMOUNT"),
         ("transfer_money", r#"{"to":"b"}"#, "BULK_TWO_PEOPLE"),
         ("drop_table", r#"{"id":1}"#, "BULK_NOT_PERMITTED"),
         ("weighed_mail", r#"{"n":1}"#, "BULK_NOT_PERMITTED"),
+        ("limited_mail", r#"{"n":1}"#, ""),
+        ("limited_mail", r#"{"n":"many"}"#, "BULK_NOT_PERMITTED"),
         ("group_mail", r#"{"to":"c"}"#, "NOT_IN_GROUP"),
     ] {
         expected.insert(open_request(&mut client, "desk", tool, arguments).await, cause);
@@ -154,6 +159,40 @@ async fn bulk_approval_refuses_each_request_for_its_one_cause_and_audits_the_oth
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let refused = approvals.resolve_approvals(bearer(&agent, approve(picked))).await.expect_err("no approver");
     assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bulk_approval_after_a_first_of_two_approvals_gives_its_cause() {
+    let plane = plane().await;
+    let (mut client, mut approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
+    let id = open_request(&mut client, "desk", "transfer_money", r#"{"to":"b"}"#).await;
+    let single = v1::ResolveApprovalRequest { approval_id: id.clone(), approve: true, ..Default::default() };
+    let seconded = approvals.resolve_approval(from("eve", single)).await.expect("an answer").into_inner();
+    let seconded = seconded.approval.expect("a request");
+    assert_eq!((seconded.state(), seconded.approved_by.len()), (ApprovalState::Pending, 1));
+    let seen = selection(&seconded);
+    let forged = v1::ApprovalSelection { args_digest: "0".repeat(64), ..seen.clone() };
+    for (picked, cause) in [(seen, "BULK_TWO_PEOPLE"), (forged, "ARGUMENTS_CHANGED")] {
+        assert_eq!(causes(&mut approvals, from("eve", approve(vec![picked]))).await[&id], cause);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bulk_approval_is_shown_by_the_policy_that_judges_it() {
+    let plane = plane().await;
+    let text = "policy_engine: {authorization: {tiers: [{name: all, pattern: '*', action: hitl}]}}\n";
+    let mut policies = PolicyServiceClient::new(plane.channel().await);
+    let stored = v1::ApplyPolicyRequest { text: text.into(), mode: v1::ApplyMode::Store.into(), ..Default::default() };
+    let hash = policies.apply_policy(from("olga", stored)).await.expect("stored").into_inner().hash;
+    let rollout = v1::StartPolicyRolloutRequest { hash, share_basis_points: 10_000, ..Default::default() };
+    policies.start_policy_rollout(from("olga", rollout)).await.expect("started");
+    // It takes new call trees once every replica knows it.
+    plane.gate.store.skip(10_000);
+    let (mut client, mut approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
+    let id = open_request(&mut client, "desk", "send_mail", r#"{"to":"a"}"#).await;
+    let listed = list(&mut approvals, open()).await.approvals.remove(0);
+    let done = causes(&mut approvals, from("eve", approve(vec![selection(&listed)]))).await;
+    assert_eq!((listed.bulk_refusal.as_str(), done[&id].as_str()), ("BULK_NOT_PERMITTED", "BULK_NOT_PERMITTED"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -275,81 +314,4 @@ async fn approvals_are_filtered_sorted_and_grouped_by_their_calls() {
     assert_eq!(refused.code(), Code::InvalidArgument);
     let first = list(&mut approvals, ordered(ApprovalOrder::Risk)).await.approvals.remove(0);
     assert_eq!((first.risk(), first.rule.as_str()), (ApprovalRisk::High, "tier"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn approval_claims_are_seen_by_others_and_bind_nobody() {
-    let plane = plane().await;
-    let (mut client, mut approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
-    let id = open_request(&mut client, "desk", "send_mail", r#"{"to":"a"}"#).await;
-    let grouped = open_request(&mut client, "desk", "group_mail", r#"{"to":"b"}"#).await;
-    let (eve, _) = token(&plane.gate, who("eve", &[Role::Approver])).await;
-    let (bob, _) = token(&plane.gate, who("bob", &[Role::Approver])).await;
-    let claim = async |approvals: &mut ApprovalServiceClient<Channel>, who: &str, id: &str, release| {
-        let asked = v1::ClaimApprovalRequest { approval_id: id.into(), release };
-        let claimed = in_time("a claim", approvals.claim_approval(bearer(who, asked))).await;
-        claimed
-            .map(|claimed| claimed.into_inner().approval.expect("a request").claimed_by)
-            .map_err(|status| pair(&status).1)
-    };
-    let claimed = Err("APPROVAL_CLAIMED".to_owned());
-    assert_eq!(claim(&mut approvals, &bob, &id, true).await, Ok(String::new()), "there is none to release");
-    assert_eq!(claim(&mut approvals, &eve, &id, false).await, Ok("eve".into()));
-    assert_eq!(claim(&mut approvals, &eve, &id, false).await, Ok("eve".into()), "a longer one");
-    assert_eq!(claim(&mut approvals, &bob, &id, false).await, claimed);
-    assert_eq!(claim(&mut approvals, &bob, &id, true).await, claimed);
-    assert_eq!(claim(&mut approvals, &bob, &grouped, false).await, Err("NOT_IN_GROUP".into()));
-    assert_eq!(claim(&mut approvals, &bob, "apr_0", false).await, Err("APPROVAL_UNKNOWN".into()));
-    let page = in_time("a list", approvals.list_approvals(bearer(&bob, open()))).await.expect("a list").into_inner();
-    let by: Vec<_> = page.approvals.iter().map(|one| (one.approval_id.as_str(), one.claimed_by.as_str())).collect();
-    assert_eq!(by, [(grouped.as_str(), ""), (id.as_str(), "eve")]);
-    assert_eq!(claim(&mut approvals, &eve, &id, true).await, Ok(String::new()));
-    assert_eq!(claim(&mut approvals, &bob, &id, false).await, Ok("bob".into()));
-    // It binds nobody, and ends with the answer.
-    let answer = v1::ResolveApprovalRequest { approval_id: id.clone(), approve: true, ..Default::default() };
-    approvals.resolve_approval(bearer(&eve, answer)).await.expect("an answer");
-    let asked = v1::GetApprovalRequest { approval_id: id.clone() };
-    let told = approvals.get_approval(bearer(&bob, asked)).await.expect("a request").into_inner();
-    assert_eq!(told.approval.expect("a request").claimed_by, "");
-    assert_eq!(claim(&mut approvals, &bob, &id, false).await, Err("APPROVAL_ANSWERED".into()));
-    let entries = "select count(*) from audit where kind like 'approval_%' and words[5] = ";
-    assert_eq!(plane.postgres.number(&format!("{entries}'{id}'")).await, 4);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn approval_comments_are_seen_by_others_of_the_tenant_and_audited() {
-    let plane = plane().await;
-    let (mut client, mut approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
-    let id = open_request(&mut client, "desk", "send_mail", r#"{"to":"a"}"#).await;
-    let (eve, _) = token(&plane.gate, who("eve", &[Role::Approver])).await;
-    let (ann, _) = token(&plane.gate, who("ann", &[Role::Analyst])).await;
-    let asked = |text: &str| v1::CommentApprovalRequest { approval_id: id.clone(), text: text.into() };
-    for n in 0..50 {
-        let text = format!("asked the customer, {n}");
-        in_time("a comment", approvals.comment_approval(bearer(&eve, asked(&text)))).await.expect("a comment");
-    }
-    let (full, empty) = ("TOO_MANY_COMMENTS", "INVALID_FIELD");
-    for (who, text, reason) in [(&eve, "more", full), (&eve, " ", empty), (&ann, "me too", "ROLE_MISSING")] {
-        let refused = approvals.comment_approval(bearer(who, asked(text))).await.expect_err(reason);
-        assert_eq!(pair(&refused).1, reason, "{refused:?}");
-    }
-    let get = v1::GetApprovalRequest { approval_id: id.clone() };
-    let told = approvals.get_approval(bearer(&ann, get)).await.expect("a request").into_inner();
-    let comments = told.approval.expect("a request").comments;
-    assert_eq!(
-        (comments.len(), comments[0].by.as_str(), comments[0].text.as_str()),
-        (50, "eve", "asked the customer, 0")
-    );
-    let entries = "select count(*) from audit where kind = 'approval_commented' and words[1] = 'eve'";
-    assert_eq!(plane.postgres.number(entries).await, 50);
-    let root = Actor::from("root");
-    let TenantChange::Done(acme) =
-        plane.gate.identities.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
-    else {
-        panic!("there was no such tenant")
-    };
-    let hank = who("hank", &[Role::Admin]);
-    let (stranger, _) = plane.gate.identities.create_token(acme.id, hank, None, &root).await.expect("a token");
-    let refused = approvals.comment_approval(bearer(&stranger, asked("mine"))).await.expect_err("another tenant");
-    assert_eq!(pair(&refused).1, "APPROVAL_UNKNOWN");
 }

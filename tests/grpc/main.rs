@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod approval_notes;
 mod approvals;
 mod approved;
 mod attempts;

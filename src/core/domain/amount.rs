@@ -16,30 +16,56 @@ const OTHER_WORDS: [&str; 9] = ["id", "ids", "currency", "count", "pages", "code
 /// Words of names whose numbers identify something.
 const ID_WORDS: [&str; 4] = ["id", "ids", "number", "no"];
 
-/// The largest number of an argument that is named as an amount, at any depth; none without one.
+/// What the names above a value say of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Naming {
+    /// A name above is that of an amount, and none below that one makes it something else.
+    is_amount: bool,
+    /// A name above is that of an amount.
+    may_be_amount: bool,
+    /// The innermost name is that of an id.
+    is_id: bool,
+}
+
+impl Naming {
+    fn below(self, name: &str) -> Self {
+        if name.len() > NAME_BYTES_MAX {
+            return Self { is_amount: true, may_be_amount: true, is_id: false };
+        }
+        let words = words(name);
+        let has = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
+        let is_amount = (self.is_amount || has(&AMOUNT_WORDS)) && !has(&OTHER_WORDS);
+        let is_id = words.last().is_some_and(|last| ID_WORDS.contains(&last.as_str()));
+        Self { is_amount, may_be_amount: self.may_be_amount || is_amount, is_id }
+    }
+}
+
+/// The largest number of an argument that is named as an amount, or is within one, at any depth; none without one.
 #[must_use]
 pub fn find_amount(arguments: &str) -> Option<f64> {
     let read = parse(arguments)?;
     let mut found: Option<f64> = None;
-    visit("", &read, &mut |name, value| {
+    visit(Naming::default(), &read, &mut |naming, value| {
         let (Json::Number(text) | Json::String(text)) = value else { return };
-        let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && is_amount(name));
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && naming.is_amount);
         found = [found, number].into_iter().flatten().reduce(f64::max);
     });
     found
 }
 
 /// False only for arguments that are known to hold no amount: each number in them identifies something, and no argument
-/// is named as an amount, is redacted, or cannot be read.
+/// is named as an amount or within one, is redacted, or cannot be read.
 #[must_use]
 pub fn may_have_amount(arguments: &str) -> bool {
     let Some(read) = parse(arguments) else { return true };
     let mut found = is_hash(&read) || !redaction::missing(arguments, 1).is_empty();
-    visit("", &read, &mut |name, value| {
-        let is_id =
-            name.len() <= NAME_BYTES_MAX && words(name).last().is_some_and(|last| ID_WORDS.contains(&last.as_str()));
-        found |= is_amount(name) && !matches!(value, Json::Null);
-        found |= matches!(value, Json::Number(_)) && !is_id;
+    visit(Naming::default(), &read, &mut |naming, value| {
+        let has_number = match value {
+            Json::Number(_) => true,
+            Json::String(text) => text.contains(char::is_numeric),
+            _ => false,
+        };
+        found |= naming.may_be_amount && !matches!(value, Json::Null) || has_number && !naming.is_id;
     });
     found
 }
@@ -56,22 +82,13 @@ fn is_hash(arguments: &Json) -> bool {
     }
 }
 
-/// Each leaf with the name of the argument that holds it.
-fn visit<'a>(name: &'a str, value: &'a Json, leaf: &mut impl FnMut(&str, &Json)) {
+/// Each leaf with what the names above it say.
+fn visit(naming: Naming, value: &Json, leaf: &mut impl FnMut(Naming, &Json)) {
     match value {
-        Json::Object(members) => members.iter().for_each(|(name, value)| visit(name, value, leaf)),
-        Json::Array(entries) => entries.iter().for_each(|entry| visit(name, entry, leaf)),
-        value => leaf(name, value),
+        Json::Object(members) => members.iter().for_each(|(name, value)| visit(naming.below(name), value, leaf)),
+        Json::Array(entries) => entries.iter().for_each(|entry| visit(naming, entry, leaf)),
+        value => leaf(naming, value),
     }
-}
-
-fn is_amount(name: &str) -> bool {
-    if name.len() > NAME_BYTES_MAX {
-        return true;
-    }
-    let words = words(name);
-    let has = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
-    has(&AMOUNT_WORDS) && !has(&OTHER_WORDS)
 }
 
 /// The words of a name, in lower case: `totalAmount`, `total_amount` and `total-amount` have the same two.
@@ -103,6 +120,9 @@ mod tests {
             (r#"{"amount_cents":1200,"total_pages":9000}"#, Some(1_200.0)),
             (r#"{"price_id":"7","amount":null}"#, None),
             (r#"{"amount":"NaN"}"#, None),
+            (r#"{"amount":{"value":100}}"#, Some(100.0)),
+            (r#"{"id":7,"amount":{"value":"100.00","currency":"EUR","account_id":900}}"#, Some(100.0)),
+            (r#"{"total":{"pages":{"last":9}}}"#, None),
             ("no JSON", None),
         ] {
             assert_eq!(find_amount(arguments), amount, "{arguments}");
@@ -117,6 +137,13 @@ mod tests {
             (r#"{"amount":"EUR 5"}"#, true),
             (r#"{"betrag":5,"id":7}"#, true),
             (r#"{"quantities":[3]}"#, true),
+            (r#"{"id":7,"betrag":"500.00"}"#, true),
+            (r#"{"id":7,"note":"pay EUR 500"}"#, true),
+            (r#"{"id":7,"amount":{"value":"100.00","currency":"EUR"}}"#, true),
+            (r#"{"amount":{"value":{"text":"all"}}}"#, true),
+            (r#"{"amount":{"id":7}}"#, true),
+            (r#"{"amount":[]}"#, false),
+            (r#"{"order_id":"A-7"}"#, false),
             (r#"{"sha256":"00"}"#, true),
             ("no JSON", true),
         ] {

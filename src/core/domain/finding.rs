@@ -80,6 +80,11 @@ pub struct Finding {
     pub enforced: bool,
 }
 
+/// The findings that require an approval.
+pub fn asking(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
+    findings.iter().filter(|finding| finding.decision == Decision::Ask && finding.enforced)
+}
+
 /// A text for the model: what happened, and one next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wording {

@@ -1,14 +1,13 @@
 //! Approval requests and sessions as operators see them.
 
 use super::{
-    amount::find_amount,
     budget::Usage,
     calls::SessionStatus,
     closed_set::closed_set,
     control::EditedArguments,
     effect::{Effect, Resource},
     failure::FailureKind,
-    finding::{Decision, Finding},
+    finding::{self, Decision, Finding},
     fingerprint::ArgsDigest,
     ids::SessionId,
     outcome::{OutcomeStatus, Repeat},
@@ -90,31 +89,37 @@ pub struct ApprovalFilter {
 }
 
 impl ApprovalFilter {
-    /// True for a request that matches.
+    /// True for a request that matches, apart from its amount.
     #[must_use]
     pub fn matches(&self, question: &Question) -> bool {
         self.tool.as_ref().is_none_or(|tool| *tool == question.tool)
             && self.agent.as_ref().is_none_or(|agent| question.agent.as_ref() == Some(agent))
             && self.rule.as_ref().is_none_or(|rule| question.asking().any(|finding| finding.rule == rule.as_str()))
-            && self.matches_amount(question)
     }
 
-    fn matches_amount(&self, question: &Question) -> bool {
-        if self.min_amount.is_none() && self.max_amount.is_none() {
+    /// True where the amounts are limited.
+    #[must_use]
+    pub fn limits_amount(&self) -> bool {
+        self.min_amount.is_some() || self.max_amount.is_some()
+    }
+
+    /// True for an amount within the limits; `amount` is read where there are any.
+    #[must_use]
+    pub fn matches_amount(&self, amount: impl FnOnce() -> Option<f64>) -> bool {
+        if !self.limits_amount() {
             return true;
         }
-        let amount = find_amount(&question.arguments);
         let is_in = |amount: f64| {
             self.min_amount.is_none_or(|min| amount >= min) && self.max_amount.is_none_or(|max| amount <= max)
         };
-        amount.is_some_and(is_in)
+        amount().is_some_and(is_in)
     }
 }
 
 impl Question {
     /// The findings that require the approval.
     pub fn asking(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.decision == Decision::Ask && finding.enforced)
+        finding::asking(&self.findings)
     }
 
     /// The rule that requires the approval, the first of several.

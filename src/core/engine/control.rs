@@ -9,7 +9,7 @@ use crate::{
             Clearance, ClearanceScope, ClearanceTerms, Command, Control, ControlEvent, Edit, EditedArguments,
             Operation, PLAN_MAX, is_same_name, is_same_side,
         },
-        finding::Decision,
+        finding,
         grant::{GRANTS_MAX, Grant},
         ids::{AgentId, CallId, SessionId},
         rejection::{BudgetNotRaised, BulkRejection, CommandRejection, EditRejection},
@@ -38,16 +38,15 @@ pub fn control(
             answer(policy, tree, command, (approval_id, said), now)?
         }
         Operation::ApproveInBulk { approval_id, seen, may_have_amount } => {
-            let said = ApproverDecision { approve: true, clears: None, edited: None };
-            let approved = answer(policy, tree, command, (approval_id, said), now)?;
             let call = waiting(tree, command, approval_id, now)?;
             let subject =
                 BulkSubject { effect: &call.effect, findings: &call.findings, may_have_amount: *may_have_amount };
             let changed = (call.args_digest != *seen).then_some(BulkRejection::ArgumentsChanged);
-            match changed.or_else(|| bulk::objection(policy, &call.tool, &subject)) {
-                Some(rejection) => return Err(CommandRejection::Bulk(rejection)),
-                None => approved,
+            if let Some(rejection) = changed.or_else(|| bulk::objection(policy, &call.tool, &subject)) {
+                return Err(CommandRejection::Bulk(rejection));
             }
+            let said = ApproverDecision { approve: true, clears: None, edited: None };
+            answer(policy, tree, command, (approval_id, said), now)?
         }
         Operation::HostApprove { call_id } => host_approve(policy, tree, command, call_id, now)?,
         Operation::Withdraw { approval_id } => withdraw(tree, command, approval_id, now)?,
@@ -285,6 +284,5 @@ fn clearance(
 
 /// The rules that required approval of the call.
 fn asking(call: &Call) -> Vec<String> {
-    let asks = call.findings.iter().filter(|finding| finding.decision == Decision::Ask);
-    asks.map(|finding| finding.rule.to_string()).collect()
+    finding::asking(&call.findings).map(|finding| finding.rule.to_string()).collect()
 }

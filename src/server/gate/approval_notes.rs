@@ -60,7 +60,7 @@ impl Approvals {
         Ok(question)
     }
 
-    /// Comments on a request.
+    /// Comments on a request; returns it with its claims and comments, the new one last.
     ///
     /// # Errors
     /// [`CommandError`]: it has too many comments, or is unknown.
@@ -70,17 +70,21 @@ impl Approvals {
         approval_id: &str,
         by: Actor,
         text: &str,
-    ) -> Result<Question, CommandError> {
+    ) -> Result<(Question, Vec<ApprovalNote>), CommandError> {
         let question = self.known(tenant, approval_id).await?;
-        let notes = self.operators.approval_notes(tenant, &[approval_id.to_owned()]).await?;
+        let mut notes = self.operators.approval_notes(tenant, &[approval_id.to_owned()]).await?;
         let is_comment = |note: &&ApprovalNote| note.kind == AuditOperation::ApprovalCommented;
         if notes.iter().filter(is_comment).count() >= COMMENTS_MAX {
             return Err(GateError::Rejected(CommandRejection::TooManyComments));
         }
         let text = self.server.policy(tenant).without_secrets(text);
-        let event = AuditEvent::new(AuditOperation::ApprovalCommented, by, approval_id).because(&text);
+        let kind = AuditOperation::ApprovalCommented;
+        let event = AuditEvent::new(kind, by.clone(), approval_id).because(&text);
         self.note(tenant, &question, event).await?;
-        Ok(question)
+        // Nothing is read from here on: a failure would tell of a stored comment that it was not stored.
+        let (approval_id, at) = (approval_id.to_owned(), self.store.now());
+        notes.push(ApprovalNote { kind, approval_id, by: by.name, at, text: Some(text) });
+        Ok((question, notes))
     }
 
     /// The actor's own claim in force, as none or their name; another approver's is a rejection.

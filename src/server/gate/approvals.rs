@@ -31,7 +31,11 @@ pub const OPEN_MAX: usize = 10_000;
 
 /// Open approval requests by tenant, as they were read last: one read serves all waiting callers.
 #[derive(Debug, Default)]
-pub(super) struct OpenApprovals(Mutex<BTreeMap<TenantId, LastRead>>);
+pub(super) struct OpenApprovals {
+    read: Mutex<BTreeMap<TenantId, LastRead>>,
+    /// Time of the last answer here: a list is not from before it. Callers that wait need none as new.
+    answered: parking_lot::Mutex<BTreeMap<TenantId, Tick>>,
+}
 
 /// Start and result of the last read.
 type LastRead = (Tick, Arc<[Question]>);
@@ -58,7 +62,7 @@ impl Decisions {
     pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
         // Ends watches and waits here when the tenant was suspended meanwhile.
         self.server.admits(tenant)?;
-        let mut known = self.open.0.lock().await;
+        let mut known = self.open.read.lock().await;
         known.retain(|_, (looked, _)| self.server.clock.elapsed_since(*looked) < LOOK_EVERY);
         if let Some((_, open)) = known.get(&tenant).filter(|(looked, _)| since.is_none_or(|since| since <= *looked)) {
             return Ok(Arc::clone(open));
@@ -72,12 +76,21 @@ impl Decisions {
 }
 
 impl Approvals {
-    /// The open approval requests, the newest first, read within the last quarter of a second.
+    /// The open approval requests, the newest first, read within the last quarter of a second, and after the last
+    /// answer here.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
     pub async fn open_questions(&self, tenant: TenantId) -> Result<Arc<[Question]>, NoAnswer> {
-        self.decisions.looked_at(tenant, None).await
+        let since = self.decisions.open.answered.lock().get(&tenant).copied();
+        self.decisions.looked_at(tenant, since).await
+    }
+
+    /// Keeps what was answered until now from later lists.
+    fn note_answered(&self, tenant: TenantId) {
+        let mut answered = self.decisions.open.answered.lock();
+        answered.retain(|_, at| self.server.clock.elapsed_since(*at) < LOOK_EVERY);
+        answered.insert(tenant, self.server.clock.tick());
     }
 
     /// The approval route by the active policy.
@@ -157,13 +170,13 @@ impl Approvals {
         self.conclude(tenant, question, (QuestionState::Approved, by, reason), operation).await
     }
 
-    /// Cause for which a request cannot be approved together with others under the active policy; none where it can.
+    /// Cause for which a request cannot be approved together with others under its policy; none where it can.
     #[must_use]
     pub fn bulk_objection(&self, tenant: TenantId, question: &Question) -> Option<BulkRejection> {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return Some(BulkRejection::NotPermitted) };
         let may_have_amount = may_have_amount(&question.arguments);
         let subject = BulkSubject { effect: &question.effect, findings: &question.findings, may_have_amount };
-        bulk::objection(&self.server.policy(tenant), &tool, &subject)
+        bulk::objection(&self.server.policy_of(tenant, &question.policy), &tool, &subject)
     }
 
     /// Approves a waiting call for the user of the agent's host, where the policy lets them. A call that does not wait,
@@ -224,7 +237,8 @@ impl Approvals {
         }
         let is_same = question.edited.as_ref().map(|edited| edited.digest) == digest;
         let is_yes = matches!(state, QuestionState::Approved | QuestionState::Edited);
-        if is_yes && is_same && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
+        let is_single = matches!(operation, Operation::Answer { .. });
+        if is_single && is_yes && is_same && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
             return Ok(question);
         }
         let session = session_of(&question)?;
@@ -235,6 +249,7 @@ impl Approvals {
                 self.known(tenant, &question.approval_id).await
             }
             Ok(done) => {
+                self.note_answered(tenant);
                 self.server.metrics.record_approval(state, done.at.since_ms(question.asked_at));
                 let edited = done.edit().map(|edit| edit.edited.clone());
                 let edited_until = done.edit().map(|edit| edit.until);

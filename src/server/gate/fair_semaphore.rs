@@ -120,7 +120,7 @@ impl FairSemaphore {
 }
 
 /// Does long work off the threads that answer others, and short work at once.
-pub(super) fn offload<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
+pub(crate) fn offload<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
     let others_wait = is_long && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
     if others_wait { block_in_place(work) } else { work() }
 }

@@ -238,7 +238,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let question = self.question(tenant, &id).await?;
         let ran = service::answer_in_time(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
-        let approval = self.encode_with_notes(tenant, question).await?;
+        let approval = self.encode_with_stored_notes(tenant, question).await?;
         let approval = v1::Approval { ran_call_id: ran.unwrap_or_default(), ..approval };
         Ok(Response::new(v1::GetApprovalResponse { approval: Some(approval) }))
     }

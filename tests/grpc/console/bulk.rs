@@ -64,8 +64,12 @@ async fn several_requests_are_answered_on_one_page_with_a_result_each() {
     assert_eq!(plane.postgres.number(answered).await, 0);
     let picks = [format!("pick-{first}"), format!("pick-{second}"), format!("pick-{dropped}")];
     let fields = [("what", "approve"), (&*picks[0], &*seen), (&*picks[1], &*forged), (&*picks[2], &*forged)];
+    let fields = [&fields[..], &[("order", "amount")]].concat();
+    let page = eve.get("/approvals/bulk?order=amount").await.ok();
+    assert!(page.contains(&picks[0]), "{page}");
     let done = eve.post("/approvals/bulk", &fields).await.ok();
     assert!(done.contains("1 of 3 answered") && done.matches("ARGUMENTS_CHANGED").count() == 2, "{done}");
+    assert!(!done.contains(&picks[0]) && done.contains(&picks[1]), "the answered one is gone: {done}");
     assert_eq!(plane.postgres.number(answered).await, 1);
 
     let until = plane.postgres.number("select extract(epoch from now()) * 1000").await + 60_000;
@@ -81,6 +85,18 @@ async fn several_requests_are_answered_on_one_page_with_a_result_each() {
     let refused = analyst.post("/approvals/bulk", &fields).await.ok();
     assert!(refused.contains("Nothing was answered"), "{refused}");
     assert_eq!(plane.postgres.number(answered).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_of_several_answers_are_shown_also_where_the_list_cannot_be_read() {
+    let plane = serve_console(&policy::compile(POLICY).expect("a good policy")).await;
+    let id = open_request(&plane, "c1", "send_mail", r#"{"to":"a"}"#).await;
+    let mut eve = Browser::of(&plane, "root", &[Role::Admin]).await;
+    let seen = digest(&eve.get("/approvals/bulk?").await.ok(), &id);
+    let pick = format!("pick-{id}");
+    let fields = [("what", "approve"), (&*pick, &*seen), ("min", "x")];
+    let done = eve.post("/approvals/bulk", &fields).await.ok();
+    assert!(done.contains("1 of 1 answered") && !done.contains(&pick), "{done}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

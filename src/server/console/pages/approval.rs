@@ -21,6 +21,7 @@ use super::{
 use crate::console::{
     Console, arguments, fault::PageError, filters, form::FormPost, frame::Frame, labels, visitor::Visitor,
 };
+use callgate_core::domain::control::is_same_name;
 use callgate_proto::v1::{
     Approval, ApprovalScope, ApprovalState, CallEntry, ClaimApprovalRequest, CommentApprovalRequest, CredentialKind,
     Decision, Finding, GetApprovalRequest, ResolveApprovalRequest, Role,
@@ -253,7 +254,7 @@ impl Page {
             findings: list_findings(&question),
             before,
             may_comment: visitor.is_one_of(&[Role::Approver, Role::Operator]),
-            is_mine: question.claimed_by.to_lowercase() == visitor.known.caller.name.to_lowercase(),
+            is_mine: is_same_name(&question.claimed_by, &visitor.known.caller.name),
             cannot: is_pending.then(|| cannot(visitor, &question)).flatten(),
             thing: is_named.then(|| on.clone()),
             fault: None,

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::approvals::{self, ListQuery, RiskBadge, risk};
 use crate::console::{Console, arguments, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
-    Approval, ApprovalResult, ApprovalSelection, ApprovalState, ListApprovalsRequest, ResolveApprovalsRequest, Role,
-    approval_service_client::ApprovalServiceClient,
+    Approval, ApprovalResult, ApprovalSelection, ApprovalState, ListApprovalsRequest, ListApprovalsResponse,
+    ResolveApprovalsRequest, Role, approval_service_client::ApprovalServiceClient,
 };
 
 /// Its link.
@@ -102,13 +102,15 @@ async fn answer(FormPost { visitor, form }: FormPost<BulkForm>) -> Result<Html<S
         }
         Err(fault) => Err(fault),
     };
-    let page = Page::read(&visitor, place).await?;
+    let read = Page::read(&visitor, place.clone()).await;
     let page = match answered {
         Ok(answered) => {
             let answered = answered.into_inner();
+            // The results are told also where the list cannot be read.
+            let page = read.unwrap_or_else(|_| Page::new(&visitor, place, ListApprovalsResponse::default()));
             Page { results: answered.results, remaining: answered.remaining_size.into(), ..page }
         }
-        Err(PageError::Told { message, .. }) => Page { fault: Some(message), reason: form.reason, ..page },
+        Err(PageError::Told { message, .. }) => Page { fault: Some(message), reason: form.reason, ..read? },
         Err(fault) => return Err(fault),
     };
     Ok(Html(page.render()?))
@@ -153,11 +155,15 @@ impl Page {
     async fn read(visitor: &Visitor, place: ListQuery) -> Result<Self, PageError> {
         let asked = ListApprovalsRequest { page_size: READ, ..open(&place)? };
         let found = ApprovalServiceClient::new(visitor.calls.clone()).list_approvals(asked).await?.into_inner();
+        Ok(Self::new(visitor, place, found))
+    }
+
+    fn new(visitor: &Visitor, place: ListQuery, found: ListApprovalsResponse) -> Self {
         let count = found.approvals.len();
         let able = found.approvals.into_iter().filter(|one| one.bulk_refusal.is_empty()).filter_map(BulkRow::new);
         let able: Vec<BulkRow> = able.collect();
         let alone = count - able.len();
-        Ok(Self {
+        Self {
             frame: Frame::new(visitor, approvals::PATH, "Answer several approval requests"),
             rows: able.into_iter().take(SHOWN).collect(),
             total: found.total_size.into(),
@@ -170,7 +176,7 @@ impl Page {
             results: Vec::new(),
             remaining: 0,
             place,
-        })
+        }
     }
 
     fn list(&self) -> String {

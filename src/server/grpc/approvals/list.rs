@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use tonic::Status;
 
 use super::{ApprovalService, encode_approval};
-use crate::grpc::{
-    FromWire, ToWire,
-    decode::{DecodeResult, maybe_session, maybe_text, page_size, wrong},
-    limits::{APPROVAL_GROUPS_MAX, PAGE_DEFAULT},
-    page, service, status,
-    time::timestamp,
+use crate::{
+    gate::offload,
+    grpc::{
+        FromWire, ToWire,
+        decode::{DecodeResult, maybe_session, maybe_text, page_size, wrong},
+        limits::{APPROVAL_GROUPS_MAX, PAGE_DEFAULT},
+        page, service, status,
+        time::timestamp,
+    },
 };
 use callgate_core::domain::{
     amount::find_amount,
@@ -33,6 +36,9 @@ pub(super) struct RequestFilter {
     person: Option<Actor>,
     calls: ApprovalFilter,
 }
+
+/// An open request with its amount, which is read once a list, and only where the list depends on it.
+type Weighed<'a> = (Option<f64>, &'a Question);
 
 /// Position in an ordered list: rank, time and id.
 type OrderKey = (u64, Timestamp, String);
@@ -98,8 +104,10 @@ impl ApprovalService {
         filter: &RequestFilter,
     ) -> Result<Vec<Question>, Status> {
         let (open, now) = (self.all_open(tenant).await?, self.approvals.store.now());
-        let found = open.iter().filter(|question| self.is_open_match(tenant, filter, question, now));
-        Ok(found.cloned().collect())
+        Ok(offload(true, || {
+            let found = open.iter().filter(|question| self.is_open_match(tenant, filter, question, now));
+            found.filter(|question| matches_amount(filter, question)).cloned().collect()
+        }))
     }
 
     async fn all_open(&self, tenant: TenantId) -> Result<Arc<[Question]>, Status> {
@@ -119,14 +127,28 @@ impl ApprovalService {
         })?;
         let (open, now) = (self.all_open(tenant).await?, self.approvals.store.now());
         let found = open.iter().filter(|question| self.is_open_match(tenant, filter, question, now));
-        let found: Vec<&Question> = found.collect();
+        let list = (order, grouping, size);
+        Ok(offload(true, || self.ordered_page(tenant, filter, list, (found, after, message.filter.as_ref()))))
+    }
+
+    fn ordered_page<'a>(
+        &self,
+        tenant: TenantId,
+        filter: &RequestFilter,
+        (order, grouping, size): (ApprovalOrder, ApprovalGrouping, usize),
+        (open, after, narrowed): (impl Iterator<Item = &'a Question>, Option<OrderKey>, Option<&v1::ApprovalFilter>),
+    ) -> v1::ListApprovalsResponse {
+        let weighs =
+            order == ApprovalOrder::Amount || grouping != ApprovalGrouping::Unspecified || filter.calls.limits_amount();
+        let weighed = open.map(|question| (weighs.then(|| find_amount(&question.arguments)).flatten(), question));
+        let found: Vec<Weighed<'_>> = weighed.filter(|(amount, _)| filter.calls.matches_amount(|| *amount)).collect();
         let total_size = u32::try_from(found.len()).unwrap_or(u32::MAX);
-        let groups = self.groups(tenant, grouping, &found, message.filter.as_ref());
-        let key = |question: &Question| -> OrderKey {
-            (self.rank(tenant, order, question), question.asked_at, question.approval_id.clone())
+        let groups = self.groups(tenant, grouping, &found, narrowed);
+        let key = |(amount, question): Weighed<'_>| -> OrderKey {
+            (self.rank(tenant, order, (amount, question)), question.asked_at, question.approval_id.clone())
         };
         let mut found: Vec<(OrderKey, &Question)> =
-            found.into_iter().map(|question| (key(question), question)).collect();
+            found.into_iter().map(|weighed| (key(weighed), weighed.1)).collect();
         found.retain(|(key, _)| after.as_ref().is_none_or(|after| key > after));
         found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         let (found, next_page_token) = page::split_page(found, size, |((rank, asked_at, id), _)| {
@@ -134,7 +156,7 @@ impl ApprovalService {
         });
         let approvals =
             found.into_iter().map(|(_, question)| encode_approval(question.clone(), &self.approvals, tenant));
-        Ok(v1::ListApprovalsResponse { approvals: approvals.collect(), next_page_token, total_size, groups })
+        v1::ListApprovalsResponse { approvals: approvals.collect(), next_page_token, total_size, groups }
     }
 
     /// Stored requests, newest first.
@@ -162,7 +184,8 @@ impl ApprovalService {
         let rest = loop {
             let read = service::answer_in_time(self.approvals.operators.questions(tenant, &wanted)).await?;
             let last = read.last().filter(|_| read.len() == wanted.max).map(sort_key);
-            found.extend(read.into_iter().filter(|question| self.is_match(tenant, filter, question)));
+            let is_match = |one: &Question| self.is_match(tenant, filter, one) && matches_amount(filter, one);
+            offload(true, || found.extend(read.into_iter().filter(is_match)));
             looks += 1;
             match last {
                 Some(last) if found.len() <= size && looks < LOOKS_MAX => wanted.after = Some(last),
@@ -182,6 +205,7 @@ impl ApprovalService {
         question.state(now) == QuestionState::Pending && self.is_match(tenant, filter, question)
     }
 
+    /// Apart from the amount.
     fn is_match(&self, tenant: TenantId, filter: &RequestFilter, question: &Question) -> bool {
         filter.session.as_ref().is_none_or(|id| id.as_str() == question.session)
             && filter.calls.matches(question)
@@ -200,9 +224,9 @@ impl ApprovalService {
     }
 
     /// Rank of an open request in an order, the first ones lowest.
-    fn rank(&self, tenant: TenantId, order: ApprovalOrder, question: &Question) -> u64 {
+    fn rank(&self, tenant: TenantId, order: ApprovalOrder, (amount, question): Weighed<'_>) -> u64 {
         match order {
-            ApprovalOrder::Amount => find_amount(&question.arguments).map_or(u64::MAX, descending),
+            ApprovalOrder::Amount => amount.map_or(u64::MAX, descending),
             ApprovalOrder::Expiry => u64::try_from(question.expires_at.as_millis()).unwrap_or(0),
             ApprovalOrder::Risk | ApprovalOrder::Unspecified => match self.approvals.risk(tenant, question).0 {
                 RiskLevel::High => 0,
@@ -216,15 +240,15 @@ impl ApprovalService {
         &self,
         tenant: TenantId,
         grouping: ApprovalGrouping,
-        found: &[&Question],
+        found: &[Weighed<'_>],
         filter: Option<&v1::ApprovalFilter>,
     ) -> Vec<v1::ApprovalGroup> {
         if grouping == ApprovalGrouping::Unspecified {
             return Vec::new();
         }
         let mut groups: BTreeMap<String, v1::ApprovalGroup> = BTreeMap::new();
-        for question in found {
-            let (name, narrowed) = group_of(grouping, question, filter);
+        for (amount, question) in found {
+            let (name, narrowed) = group_of(grouping, (*amount, question), filter);
             let expire_time = timestamp(question.expires_at);
             let group = groups.entry(name.clone()).or_insert_with(|| v1::ApprovalGroup {
                 name,
@@ -236,7 +260,7 @@ impl ApprovalService {
             group.risk = group.risk.max(self.approvals.risk(tenant, question).0.to_wire().into());
             let key = |at: &prost_types::Timestamp| (at.seconds, at.nanos);
             group.expire_time = group.expire_time.take().into_iter().chain([expire_time]).min_by_key(key);
-            if let Some(amount) = find_amount(&question.arguments) {
+            if let Some(amount) = amount {
                 group.amount = Some(group.amount.unwrap_or(0.0) + amount);
             }
         }
@@ -247,10 +271,14 @@ impl ApprovalService {
     }
 }
 
+fn matches_amount(filter: &RequestFilter, question: &Question) -> bool {
+    filter.calls.matches_amount(|| find_amount(&question.arguments))
+}
+
 /// Name and filter of the group of a request.
 fn group_of(
     grouping: ApprovalGrouping,
-    question: &Question,
+    (amount, question): Weighed<'_>,
     filter: Option<&v1::ApprovalFilter>,
 ) -> (String, Option<v1::ApprovalFilter>) {
     let filter = filter.cloned().unwrap_or_default();
@@ -267,7 +295,7 @@ fn group_of(
             let rule = question.asking_rule().unwrap_or_default().to_owned();
             text(rule.clone(), v1::ApprovalFilter { rule, ..filter })
         }
-        ApprovalGrouping::Amount => match find_amount(&question.arguments) {
+        ApprovalGrouping::Amount => match amount {
             Some(amount) => amount_group(amount, filter),
             None => (String::new(), None),
         },

@@ -26,7 +26,7 @@ impl ApprovalService {
         let id = required_text("approval_id", &message.approval_id)?;
         let claimed = self.approvals.claim(tenant, &id, by, message.release);
         let question = service::answer_in_time(Box::pin(claimed)).await?;
-        self.encode_with_notes(tenant, question).await
+        self.encode_with_stored_notes(tenant, question).await
     }
 
     pub(super) async fn comment(
@@ -37,15 +37,23 @@ impl ApprovalService {
     ) -> Result<v1::Approval, Status> {
         let id = required_text("approval_id", &message.approval_id)?;
         let text = require_field("text", note("text", message.text.trim())?)?;
-        let question = service::answer_in_time(Box::pin(self.approvals.comment(tenant, &id, by, &text))).await?;
-        self.encode_with_notes(tenant, question).await
+        let commented = Box::pin(self.approvals.comment(tenant, &id, by, &text));
+        let (question, notes) = service::answer_in_time(commented).await?;
+        Ok(self.encode_with_notes(tenant, question, notes))
     }
 
-    /// A request with its claim and comments.
-    pub(super) async fn encode_with_notes(&self, tenant: TenantId, question: Question) -> Result<v1::Approval, Status> {
+    /// A request with its claim and comments, as they are stored.
+    pub(super) async fn encode_with_stored_notes(
+        &self,
+        tenant: TenantId,
+        question: Question,
+    ) -> Result<v1::Approval, Status> {
         let id = question.approval_id.clone();
         let mut notes = service::answer_in_time(self.approvals.notes(tenant, std::slice::from_ref(&id))).await?;
-        let notes = notes.remove(&id).unwrap_or_default();
+        Ok(self.encode_with_notes(tenant, question, notes.remove(&id).unwrap_or_default()))
+    }
+
+    fn encode_with_notes(&self, tenant: TenantId, question: Question, notes: Vec<ApprovalNote>) -> v1::Approval {
         let mut approval = encode_approval(question, &self.approvals, tenant);
         self.set_claim(&mut approval, &notes);
         let comments = notes.into_iter().filter(|note| note.kind == AuditOperation::ApprovalCommented);
@@ -55,7 +63,7 @@ impl ApprovalService {
             text: note.text.unwrap_or_default(),
         };
         approval.comments = comments.map(comment).collect();
-        Ok(approval)
+        approval
     }
 
     /// The claims of the open requests on a page.

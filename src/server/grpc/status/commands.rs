@@ -132,15 +132,16 @@ impl StatusSource for BulkRejection {
     fn into_status(self) -> Status {
         let (reason, message) = match self {
             Self::ArgumentsChanged => {
-                ("ARGUMENTS_CHANGED", "its arguments are other ones than those you saw: look again")
+                ("ARGUMENTS_CHANGED", "its arguments changed since you read them: read the request again")
             }
-            Self::TwoPeople => ("BULK_TWO_PEOPLE", "two people must approve it, each by itself"),
+            Self::TwoPeople => ("BULK_TWO_PEOPLE", "two approvers are required: approve it on its own page"),
             Self::OnceWithAmount => {
                 ("BULK_ONCE_AMOUNT", "its tool is `once` and its arguments hold an amount: approve it by itself")
             }
             Self::NotPermitted => (
                 "BULK_NOT_PERMITTED",
-                "the policy does not permit it (`bulk_approve` of its tier): approve it by itself",
+                "approve it by itself: its tier has no `bulk_approve: true`, another rule also requires the approval, \
+                 or the tool has a condition that asks or raises the risk",
             ),
         };
         status(Code::FailedPrecondition, reason, message, None)
