@@ -1,6 +1,6 @@
 //! Hourly rollup of calls, and of their names: one replica counts each hour once it is over, and again the earlier
-//! hours in which something changed. A count replaces all rows of its hour, so it may be interrupted and repeated. Names
-//! have a mark of their own, since a build before them counts without them.
+//! hours in which something changed. A count replaces all rows of its hour, so it may be interrupted and repeated.
+//! Names have a mark of their own, since a build before them counts without them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

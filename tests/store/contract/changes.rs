@@ -162,15 +162,14 @@ pub(super) async fn tree(store: &dyn DecisionStore, root: &str) -> CallTree {
     store.tree(DEFAULT_TENANT, &session(root), None).await.expect("readable").expect("stored")
 }
 
-/// Folds a change in and sends it.
-pub(super) async fn send(store: &dyn DecisionStore, slot: &Arc<Slot>, change: Change) -> Pending {
+/// Folds a change in and sends it; none where it is known by then that an earlier one was lost.
+pub(super) async fn send(store: &dyn DecisionStore, slot: &Arc<Slot>, change: Change) -> Option<Pending> {
     let queue = store.queue_slot().await.expect("a slot");
-    let sent = slot.advance(|tree| queue.send(engine::advance(tree, change), slot));
-    sent.expect("nothing of it was lost")
+    slot.advance(|tree| queue.send(engine::advance(tree, change), slot))
 }
 
 pub(super) async fn append(store: &dyn DecisionStore, slot: &Arc<Slot>, change: Change) -> Result<(), ConflictCause> {
-    send(store, slot, change).await.wait_for_commit().await.map(drop)
+    send(store, slot, change).await.expect("nothing of it was lost").wait_for_commit().await.map(drop)
 }
 
 /// Everything that is stored of a tree, as text.
