@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     citus::{self, Workers},
+    gates::open,
     in_time,
     process::{children, signal},
     until,
@@ -37,7 +38,7 @@ pub(crate) fn options(private: &PrivatePostgres) -> PgConnectOptions {
     private.connection().url().parse().expect("a URL")
 }
 
-/// A running server with an empty database.
+/// A running server with a database whose schema is migrated and whose tables are empty.
 pub(crate) struct Postgres {
     pub(crate) options: PgConnectOptions,
     url: String,
@@ -239,6 +240,7 @@ pub(crate) async fn template() -> PathBuf {
         include_str!("postgres.rs"),
         include_str!("citus.rs"),
         citus::bin(),
+        migrations(),
     )
         .hash(&mut key);
     let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -258,6 +260,8 @@ pub(crate) async fn template() -> PathBuf {
             sqlx::raw_sql(sql).execute(&mut owner).await.expect(sql);
         }
         owner.close().await.expect("closed");
+        // Each test would take most of its time to migrate.
+        open(options(&private)).await.expect("a store").close().await;
         private.stop().await.expect("PostgreSQL stops");
         seed(&settings.data_dir, &unfinished);
         if citus::is_wanted() {
@@ -266,6 +270,14 @@ pub(crate) async fn template() -> PathBuf {
         fs::rename(&unfinished, &template).expect("the same file system");
     }
     template
+}
+
+/// The text of every migration.
+fn migrations() -> Vec<(PathBuf, Vec<u8>)> {
+    let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).expect("a folder");
+    let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    files.into_iter().map(|file| (file.clone(), fs::read(file).expect("readable"))).collect()
 }
 
 /// Copies a folder with its owners and modes, which PostgreSQL insists on.

@@ -46,6 +46,9 @@ async fn every_command_that_prints_ends_quietly_when_its_reader_leaves() {
     ] {
         commands.push(([words, &["--server", &url]].concat(), 0));
     }
+    // Afterwards the server has counted, and has nothing to say about it.
+    let report = ["report", "--server", &url];
+    until("the report to be counted", async || !ran(&report).await.2.contains("is counting")).await;
     for (words, code) in commands {
         assert_eq!(unread(&words).await, (Some(code), String::new()), "{words:?}");
         assert_eq!(ran(&words).await.0, Some(code), "and the same with a reader: {words:?}");

@@ -65,7 +65,7 @@ impl Home {
         Self(folder())
     }
 
-    /// One with an empty cluster, which spares the time of making it.
+    /// One with a migrated database without rows, which spares the time of making it.
     pub(crate) async fn with_cluster() -> Self {
         let home = Self::empty();
         seed(&template().await, &home.data_dir());

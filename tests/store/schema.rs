@@ -189,6 +189,7 @@ async fn a_call_that_is_asked_for_again_keeps_its_row_and_what_came_of_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_start_at_once_on_an_empty_database_all_start() {
     let postgres = Postgres::start().await;
+    postgres.tamper("drop schema callgate cascade").await;
     let stores = crate::common::all((0..4).map(|_| open(postgres.options.clone()))).await;
     for store in stores {
         store.expect("a store").close().await;

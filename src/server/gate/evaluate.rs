@@ -33,6 +33,9 @@ use callgate_core::{
 };
 use callgate_store::Slot;
 
+/// Times a policy is chosen for a request: a rollout's step changes the choice once.
+const CHOICES_MAX: u32 = 3;
+
 /// Judgements of a batch, and the claims they rest on: given back unless they are used.
 struct JudgedBatch {
     verdicts: Vec<Verdict>,
@@ -65,9 +68,20 @@ impl Decisions {
         requests: Vec<Request>,
         left: Option<Duration>,
     ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
+        self.evaluate_again(requests, left, CHOICES_MAX).await
+    }
+
+    /// As [`Decisions::evaluate`]; where a rollout's policy no longer is the tree's once that is locked, it is chosen
+    /// anew, `choices` times in all.
+    async fn evaluate_again(
+        &self,
+        requests: Vec<Request>,
+        left: Option<Duration>,
+        choices: u32,
+    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         let started = self.server.clock.tick();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
-        let _permit = self.server.admission.admit(|| self.tree_of(first), requests.len(), left).await?;
+        let permit = self.server.admission.admit(|| self.tree_of(first), requests.len(), left).await?;
         let active = self.server.judges(first.tenant)?;
         let chosen = self.choose_policy(active, &subject(first, TreeAccess::Append, &[]), first.agent.as_ref()).await?;
         let policy = Arc::clone(&chosen.policy);
@@ -76,6 +90,7 @@ impl Decisions {
             true => self.long_texts.take_or_refuse(first.tenant).await?,
             false => None,
         };
+        let again = (chosen.is_by_rollout() && choices > 1).then(|| requests.clone());
         let propose = || requests.into_iter().map(|request| policy.propose(request)).collect();
         let proposals: Vec<Proposal> = offload(turn.is_some(), propose);
         drop(turn);
@@ -84,9 +99,13 @@ impl Decisions {
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
         let judged = self.judge(&chosen, first, &proposals, room).await;
         self.give_back_claims().await;
-        let (verdicts, slot) = match judged {
-            Err(error) => return Box::pin(self.answer_unrecorded(&policy, &proposals, error)).await,
-            Ok(judged) => judged,
+        let (verdicts, slot) = match (judged, again) {
+            (Err(GateError::Rejected(EvaluateRejection::OtherVersion)), Some(requests)) => {
+                drop(permit);
+                return Box::pin(self.evaluate_again(requests, left, choices - 1)).await;
+            }
+            (Err(error), _) => return Box::pin(self.answer_unrecorded(&policy, &proposals, error)).await,
+            (Ok(judged), _) => judged,
         };
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use super::{
     Decisions, GateError, NoAnswer, Policies, ServerState,
     activations::{ActivationOutcome, Author},
-    decide::Subject,
+    decide::{Subject, TRIES_MAX},
     policies::compile_stored_policy,
     policy_check::{PolicyProblem, problems},
     policy_hashing::with_hashing,
@@ -123,6 +123,11 @@ pub(super) struct ChosenPolicy {
 }
 
 impl ChosenPolicy {
+    /// True while a rollout is running: the choice may change before the tree is locked.
+    pub(super) const fn is_by_rollout(&self) -> bool {
+        self.rollout.is_some()
+    }
+
     /// True when the policy still is the tree's: before the first call of a tree two calls may choose differently.
     pub(super) fn holds(&self, tree: &CallTree, agent: Option<&AgentId>, now: Timestamp) -> bool {
         self.rollout.as_ref().is_none_or(|(known, takes)| known.rollout.takes(tree, agent, now) == *takes)
@@ -154,17 +159,22 @@ impl Decisions {
         if candidates.rollout.is_none() {
             return Ok(ChosenPolicy { policy: candidates.active, rollout: None });
         }
-        let slot = match Box::pin(self.slot(subject)).await {
-            Ok((slot, _)) => slot,
-            // Without a database no call is judged: the policy decides on reads that run without a record.
-            Err(GateError::NoAnswer(NoAnswer::OutOfReach(_))) => {
-                let rollout = candidates.rollout.map(|known| (known, false));
-                return Ok(ChosenPolicy { policy: candidates.active, rollout });
+        for _ in 0..TRIES_MAX {
+            let slot = match Box::pin(self.slot(subject)).await {
+                Ok((slot, _)) => slot,
+                // Without a database no call is judged: the policy decides on reads that run without a record.
+                Err(GateError::NoAnswer(NoAnswer::OutOfReach(_))) => {
+                    let rollout = candidates.rollout.map(|known| (known, false));
+                    return Ok(ChosenPolicy { policy: candidates.active, rollout });
+                }
+                Err(error) => return Err(error),
+            };
+            let now = self.store.now();
+            if let Some(chosen) = slot.advance(|tree| candidates.choose(tree, agent, now)) {
+                return Ok(chosen?);
             }
-            Err(error) => return Err(error),
-        };
-        let now = self.store.now();
-        Ok(slot.advance(|tree| candidates.choose(tree, agent, now)).ok_or(NoAnswer::Contention)??)
+        }
+        Err(NoAnswer::Contention.into())
     }
 }
 
