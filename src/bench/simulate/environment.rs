@@ -30,6 +30,24 @@ const LATE_TOOLS: usize = 5;
 const LATE_AT: f64 = 0.6;
 /// Number of tools whose credentials refresh before the drift, after it, or both.
 const REFRESHING: usize = 4;
+/// The two kinds of outages.
+pub(super) const SHORT: OutageKind = OutageKind { share: 0.8, scale: 0.3 };
+pub(super) const LONG: OutageKind = OutageKind { share: 0.2, scale: 3.8 };
+/// Probability that a call times out during an outage.
+pub(super) const OUTAGE_FAILS: f64 = 0.95;
+/// Success probability of a retry once the fault is mended: of an outage, another timeout, a quota, a rate window, a
+/// lock, a missing thing, refreshed credentials.
+pub(super) const OUTAGE_MENDED: f64 = 0.96;
+pub(super) const TIMEOUT_MENDED: f64 = 0.85;
+pub(super) const QUOTA_MENDED: f64 = 0.95;
+pub(super) const WINDOW_MENDED: f64 = 0.9;
+pub(super) const LOCK_MENDED: f64 = 0.9;
+pub(super) const APPEARED: f64 = 0.97;
+pub(super) const REFRESHED: f64 = 0.95;
+/// Time until refreshed credentials are in use.
+pub(super) const REFRESH_S: f64 = 2.0;
+/// Mean time until a quota is renewed.
+pub(super) const QUOTA_MEAN_S: f64 = 2.0 * HOUR_S;
 /// Minimum number of tools for the processes.
 pub(crate) const TOOLS_MIN: usize = 8;
 
@@ -57,32 +75,42 @@ pub(crate) struct SimulatedFault {
     pub(crate) chance: f64,
 }
 
+/// A kind of outages: its share of all, and its mean duration as a multiple of the tool's.
+pub(super) struct OutageKind {
+    pub(super) share: f64,
+    pub(super) scale: f64,
+}
+
 /// A value before and after the drift.
 #[derive(Debug, Clone, Copy)]
-struct DriftingValue {
+pub(super) struct DriftingValue {
     before: f64,
     after: f64,
 }
 
+/// Parameters of a tool's processes, and its outages.
 #[derive(Debug)]
-struct Tool {
+pub(super) struct Tool {
     popularity: f64,
     born_at: f64,
     /// Outage periods, in order.
     outages: Vec<(f64, f64)>,
+    /// Mean duration of an outage, before its kind, and of the time between outages.
+    pub(super) down_mean_s: DriftingValue,
+    pub(super) up_mean_s: f64,
     limit_rate: f64,
-    limit_window_s: f64,
+    pub(super) limit_window_s: f64,
     /// Share of rate limits that are quotas, which last for hours.
-    quota_share: f64,
-    rates: [f64; KINDS.len()],
+    pub(super) quota_share: f64,
+    pub(super) rates: [f64; KINDS.len()],
     /// Probability that an internal failure recurs.
-    fails_again: DriftingValue,
+    pub(super) fails_again: DriftingValue,
     /// Probability that a missing thing appears later.
-    appears: f64,
-    appears_mean_s: f64,
-    lock_mean_s: f64,
+    pub(super) appears: f64,
+    pub(super) appears_mean_s: f64,
+    pub(super) lock_mean_s: f64,
     /// Probability that credentials are refreshed by the next call.
-    refreshes: DriftingValue,
+    pub(super) refreshes: DriftingValue,
 }
 
 /// Tools of a fleet.
@@ -109,6 +137,10 @@ impl Setting {
 impl DriftingValue {
     const fn steady(value: f64) -> Self {
         Self { before: value, after: value }
+    }
+
+    pub(super) const fn value(self, has_drifted: bool) -> f64 {
+        if has_drifted { self.after } else { self.before }
     }
 }
 
@@ -145,6 +177,14 @@ impl SimulatedFleet {
         self.tools.iter().map(of).collect()
     }
 
+    pub(super) fn tool(&self, tool: usize) -> &Tool {
+        &self.tools[tool]
+    }
+
+    pub(super) fn has_drifted(&self, at: f64) -> bool {
+        at >= self.drift_at
+    }
+
     /// The failure of a call, if any.
     pub(crate) fn call(&self, tool: usize, at: f64, bad_credentials: bool, dice: &mut Dice) -> Option<SimulatedFault> {
         let tool = &self.tools[tool];
@@ -152,9 +192,9 @@ impl SimulatedFleet {
             return Some(SimulatedFault::final_of(FailureKind::Auth));
         }
         if let Some(end) = tool.outage_end(at)
-            && dice.is(0.95)
+            && dice.is(OUTAGE_FAILS)
         {
-            return Some(SimulatedFault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 });
+            return Some(SimulatedFault { kind: FailureKind::Timeout, mends_at: end, chance: OUTAGE_MENDED });
         }
         if dice.is(tool.limit_rate) {
             return Some(tool.rate_limit_fault(at, dice));
@@ -164,7 +204,7 @@ impl SimulatedFleet {
             left -= rate;
             left < 0.0
         })?;
-        Some(tool.fails(KINDS[hit], at, at >= self.drift_at, dice))
+        Some(tool.fails(KINDS[hit], at, self.has_drifted(at), dice))
     }
 }
 
@@ -181,6 +221,8 @@ impl Tool {
             popularity: (rank as f64 + 1.0).powf(-0.9),
             born_at: 0.0,
             outages: Vec::new(),
+            down_mean_s: DriftingValue::steady(0.0),
+            up_mean_s: 0.0,
             limit_rate: dice.log_between(0.002, 0.03),
             limit_window_s: dice.one_of(&[2.0, 10.0, 60.0, 60.0, HOUR_S]),
             quota_share: dice.draw_between(0.0, 0.5),
@@ -198,12 +240,13 @@ impl Tool {
         let down = dice.log_between(3.0, 900.0);
         let up = dice.log_between(HOUR_S / 2.0, 6.0 * HOUR_S);
         let drifted = if down < 60.0 { down * 60.0 } else { down / 60.0 };
-        let mean = DriftingValue { before: down, after: if drifts { drifted } else { down } };
+        (self.down_mean_s, self.up_mean_s) =
+            (DriftingValue { before: down, after: if drifts { drifted } else { down } }, up);
         let mut at = self.born_at;
         while at < setting.span_s() {
             at += dice.exponential(up);
-            let mean = if at < drift_at { mean.before } else { mean.after };
-            let end = at + dice.exponential(mean) * if dice.is(0.8) { 0.3 } else { 3.8 };
+            let mean = self.down_mean_s.value(at >= drift_at);
+            let end = at + dice.exponential(mean) * if dice.is(SHORT.share) { SHORT.scale } else { LONG.scale };
             self.outages.push((at, end));
             at = end;
         }
@@ -218,25 +261,29 @@ impl Tool {
     fn rate_limit_fault(&self, at: f64, dice: &mut Dice) -> SimulatedFault {
         let kind = FailureKind::RateLimited;
         if dice.is(self.quota_share) {
-            return SimulatedFault { kind, mends_at: at + dice.exponential(2.0 * HOUR_S), chance: 0.95 };
+            return SimulatedFault { kind, mends_at: at + dice.exponential(QUOTA_MEAN_S), chance: QUOTA_MENDED };
         }
-        let window = (at / self.limit_window_s).floor() + 1.0;
-        SimulatedFault { kind, mends_at: window * self.limit_window_s, chance: 0.9 }
+        SimulatedFault { kind, mends_at: self.window_end(at), chance: WINDOW_MENDED }
+    }
+
+    /// End of the rate window at `at`.
+    pub(super) fn window_end(&self, at: f64) -> f64 {
+        ((at / self.limit_window_s).floor() + 1.0) * self.limit_window_s
     }
 
     fn fails(&self, kind: FailureKind, at: f64, drifted: bool, dice: &mut Dice) -> SimulatedFault {
-        let of = |value: DriftingValue| if drifted { value.after } else { value.before };
+        let of = |value: DriftingValue| value.value(drifted);
         match kind {
-            FailureKind::Timeout => SimulatedFault { kind, mends_at: at, chance: 0.85 },
+            FailureKind::Timeout => SimulatedFault { kind, mends_at: at, chance: TIMEOUT_MENDED },
             FailureKind::Internal => SimulatedFault { kind, mends_at: at, chance: 1.0 - of(self.fails_again) },
             FailureKind::Auth if dice.is(of(self.refreshes)) => {
-                SimulatedFault { kind, mends_at: at + 2.0, chance: 0.95 }
+                SimulatedFault { kind, mends_at: at + REFRESH_S, chance: REFRESHED }
             }
             FailureKind::NotFound if dice.is(self.appears) => {
-                SimulatedFault { kind, mends_at: at + dice.exponential(self.appears_mean_s), chance: 0.97 }
+                SimulatedFault { kind, mends_at: at + dice.exponential(self.appears_mean_s), chance: APPEARED }
             }
             FailureKind::Conflict => {
-                SimulatedFault { kind, mends_at: at + dice.exponential(self.lock_mean_s), chance: 0.9 }
+                SimulatedFault { kind, mends_at: at + dice.exponential(self.lock_mean_s), chance: LOCK_MENDED }
             }
             _ => SimulatedFault::final_of(kind),
         }

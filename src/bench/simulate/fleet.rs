@@ -8,7 +8,7 @@ use super::{
     dice::Dice,
     environment::{DAY_S, SimulatedFault, SimulatedFleet},
     learner::{GivenAdvice, SimulatedFailure},
-    policies::{ChosenRetry, RetryCase, RetryPolicy},
+    policies::{ChainMemory, ChosenRetry, RetryCase, RetryPolicy},
     queue::EventQueue,
 };
 use callgate_core::{
@@ -28,7 +28,7 @@ const SESSION_TOOLS: usize = 4;
 /// Probability that a session ends with a call.
 const SESSION_ENDS: f64 = 0.12;
 /// Share of sessions with bad credentials for one tool, and the attempts after which such a session gives up.
-const BAD_CREDENTIALS: f64 = 0.01;
+pub(super) const BAD_CREDENTIALS: f64 = 0.01;
 const BAD_ATTEMPTS: u32 = 2;
 /// Mean think time of the model.
 const THINKS_S: f64 = 8.0;
@@ -124,6 +124,7 @@ struct Chain {
     fault: SimulatedFault,
     attempt: u32,
     dice: Dice,
+    memory: ChainMemory,
 }
 
 /// A scheduled retry.
@@ -177,12 +178,14 @@ impl Fleet<'_> {
         session.same_tool_run = if session.last_tool == Some(tool) { session.same_tool_run + 1 } else { 1 };
         session.last_tool = Some(tool);
         self.health[tool].record_call(&self.allowance, stamp(at));
+        self.policy.observe_call(self.environment, tool, at, fault.map(|fault| fault.kind));
         let Some(fault) = fault else {
             self.health[tool].record_report(&to_observation(at, None, None), &self.allowance);
             session.observe_success(tool);
             return self.think(next_at, session);
         };
-        let chain = Chain { session, tool, fault, attempt: 1, dice: Dice::new(retries, 0) };
+        let (dice, memory) = (Dice::new(retries, 0), ChainMemory::default());
+        let chain = Chain { session, tool, fault, attempt: 1, dice, memory };
         self.fail(at, Box::new(chain), None);
     }
 
@@ -225,8 +228,9 @@ impl Fleet<'_> {
             let may_succeed = is_allowed && at + seconds(ms) + latency_s >= mends_at;
             retry_value(if may_succeed { chance } else { 0.0 }, ms)
         });
-        let decision = RetryCase { tool: &self.tools[tool], failed: &failed, health: &health, worth };
-        let choice = self.policy.decide(&decision, &mut chain.dice).filter(|_| is_allowed);
+        let (fleet, name) = (self.environment, &self.tools[tool]);
+        let decision = RetryCase { fleet, index: tool, tool: name, at, failed: &failed, health: &health, worth };
+        let choice = self.policy.decide(&decision, &mut chain.memory, &mut chain.dice).filter(|_| is_allowed);
         let choice = choice.map(|choice| ChosenRetry { wait_ms: choice.wait_ms.max(thinks_ms), ..choice });
         let told = choice.map(|choice| choice.told);
         let seen = Observation { retry_told: told.is_some(), probe_told: told.is_some_and(|told| told.probe), ..seen };
@@ -255,6 +259,7 @@ impl Fleet<'_> {
         let Retry { failed, choice: ChosenRetry { wait_ms, told, forecasts }, follow_up, .. } = retry;
         let tool = chain.tool;
         let ok = at >= chain.fault.mends_at && chain.dice.is(chain.fault.chance);
+        self.policy.observe_retry(self.environment, (tool, at, failed.kind), &mut chain.memory, ok);
         self.account.count_retry(ok, wait_ms, retry_value(f64::from(u8::from(ok)), wait_ms));
         chain.session.same_tool_run += 1;
         let probe_of = probed_kind(told, failed.kind);

@@ -5,12 +5,15 @@
 //! one of rules, not of advice.
 
 mod account;
+mod belief;
 mod closed;
 pub(crate) mod command;
 mod dice;
 mod environment;
+mod feasible;
 mod fleet;
 mod learner;
+mod mending;
 mod metrics;
 mod policies;
 mod predict;

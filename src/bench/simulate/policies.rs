@@ -1,8 +1,12 @@
 //! Retry policies: the logged behavior, the hard-coded flag of frameworks, the oracle, and the product's advice.
 
 use super::{
+    belief::Belief,
     dice::Dice,
+    environment::SimulatedFleet,
+    feasible::Feasible,
     learner::{GivenAdvice, Learner, SimulatedFailure},
+    mending::{Chain, MendingTimes},
     predict::{FORECASTERS, Forecasts},
 };
 use callgate_core::domain::{
@@ -29,16 +33,32 @@ pub(crate) enum RetryPolicy {
     Behaviour(Box<Forecasts>),
     /// Knows the outcome of each wait.
     Oracle,
+    /// Knows the fleet's parameters, but not the future.
+    Feasible(Feasible),
+    /// A candidate for the estimate.
+    Mending(Box<MendingTimes>),
     /// A flag per kind, three retries with increasing waits.
     Flag,
     /// The product's advice.
     Advice(Box<Learner>),
 }
 
+/// What a policy that thinks in chains of retries knows of one.
+#[derive(Debug, Default)]
+pub(crate) struct ChainMemory {
+    belief: Option<Belief>,
+    chain: Option<Chain>,
+}
+
 /// A failure to decide on.
 #[derive(Debug)]
 pub(crate) struct RetryCase<'a> {
+    pub(crate) fleet: &'a SimulatedFleet,
+    /// Number of the tool, and its name.
+    pub(crate) index: usize,
     pub(crate) tool: &'a ToolName,
+    /// Time of the failure, in seconds since the start.
+    pub(crate) at: f64,
     pub(crate) failed: &'a SimulatedFailure,
     /// Health of the tool, this failure included.
     pub(crate) health: &'a Health,
@@ -62,8 +82,13 @@ pub(crate) const fn flag(kind: FailureKind) -> bool {
 
 impl RetryPolicy {
     /// The retry to make, if any.
-    pub(crate) fn decide(&self, decision: &RetryCase<'_>, dice: &mut Dice) -> Option<ChosenRetry> {
-        let RetryCase { tool, failed, health, worth } = decision;
+    pub(crate) fn decide(
+        &mut self,
+        decision: &RetryCase<'_>,
+        memory: &mut ChainMemory,
+        dice: &mut Dice,
+    ) -> Option<ChosenRetry> {
+        let RetryCase { fleet, index, tool, at, failed, health, worth } = decision;
         let after = |wait_ms: u64| {
             let told = GivenAdvice { p: 0.0, retryable: true, probe: false };
             ChosenRetry { wait_ms, told, forecasts: None }
@@ -80,6 +105,17 @@ impl RetryPolicy {
                 let best = (0..worth.len()).max_by(|a, b| worth[*a].total_cmp(&worth[*b]).then(b.cmp(a)))?;
                 (worth[best] > 0.0 && failed.attempt <= RETRIES_MAX).then(|| after(WAITS_MS[best]))
             }
+            Self::Feasible(feasible) => {
+                let case = (*index, *at, failed.kind);
+                let belief = memory.belief.get_or_insert_with(|| feasible.begin(fleet, case));
+                let wait = feasible.decide(fleet, case, belief)?;
+                (failed.attempt <= RETRIES_MAX).then(|| after(WAITS_MS[wait]))
+            }
+            Self::Mending(learned) => {
+                let (wait, probe) = learned.decide(*index, failed, *at, &mut memory.chain)?;
+                let told = GivenAdvice { p: 0.0, retryable: true, probe };
+                Some(ChosenRetry { told, ..after(WAITS_MS[wait]) })
+            }
             Self::Flag => {
                 let backoff = WAITS_MS[(failed.attempt as usize - 1).min(WAITS_MS.len() - 1)];
                 (flag(failed.kind) && failed.attempt <= FLAG_RETRIES).then(|| after(backoff))
@@ -89,6 +125,34 @@ impl RetryPolicy {
                 let choice = ChosenRetry { told: GivenAdvice::of(&advice), ..after(advice.retry_after_ms) };
                 advice.retryable.then_some(choice)
             }
+        }
+    }
+
+    /// Observes a first attempt, with its failure if any.
+    pub(crate) fn observe_call(&mut self, fleet: &SimulatedFleet, tool: usize, at: f64, kind: Option<FailureKind>) {
+        if let Self::Feasible(feasible) = self {
+            feasible.learn_call(fleet, tool, at, kind);
+        }
+    }
+
+    /// Observes the outcome of a retry of a failure of that kind.
+    pub(crate) fn observe_retry(
+        &mut self,
+        fleet: &SimulatedFleet,
+        (tool, at, kind): (usize, f64, FailureKind),
+        memory: &mut ChainMemory,
+        ok: bool,
+    ) {
+        match (self, memory) {
+            (Self::Feasible(feasible), ChainMemory { belief: Some(belief), .. }) => {
+                belief.pass(at);
+                feasible.learn_retry(fleet, (tool, at, kind), belief, ok);
+                belief.learn(ok);
+            }
+            (Self::Mending(learned), ChainMemory { chain: Some(chain), .. }) => {
+                learned.learn_retry(tool, kind, at, chain, ok);
+            }
+            _ => {}
         }
     }
 
@@ -108,7 +172,7 @@ impl RetryPolicy {
         match self {
             Self::Behaviour(log) => log.learn(trial, failed_at, forecasts),
             Self::Advice(learner) => learner.learn(trial),
-            Self::Oracle | Self::Flag => {}
+            Self::Oracle | Self::Feasible(_) | Self::Mending(_) | Self::Flag => {}
         }
     }
 
@@ -116,7 +180,7 @@ impl RetryPolicy {
         match self {
             Self::Behaviour(forecasts) => Some(&forecasts.learner),
             Self::Advice(learner) => Some(learner),
-            Self::Oracle | Self::Flag => None,
+            Self::Oracle | Self::Feasible(_) | Self::Mending(_) | Self::Flag => None,
         }
     }
 }

@@ -50,11 +50,23 @@ fn write_forecasters(f: &mut fmt::Formatter<'_>, rows: &[predict::ForecasterRow]
 
 fn write_policies(f: &mut fmt::Formatter<'_>, rows: &[closed::PolicyRow]) -> fmt::Result {
     writeln!(f, "\nWhat advice is worth once agents obey it, mean of a fleet\n")?;
-    let columns = ["of oracle", "utility", "retries", "wasted", "recovered", "missed", "futile", "probes", "mean wait"];
+    let columns = [
+        "of oracle",
+        "feasible",
+        "worst",
+        "utility",
+        "retries",
+        "wasted",
+        "recovered",
+        "missed",
+        "futile",
+        "probes",
+        "mean wait",
+    ];
     write!(f, "{:27}", "")?;
     columns.iter().try_for_each(|column| write!(f, " {column:>9}"))?;
     writeln!(f)?;
-    for closed::PolicyRow { policy, of_oracle, account } in rows {
+    for closed::PolicyRow { policy, of_oracle, of_feasible, of_feasible_min, account } in rows {
         let figures = [
             account.utility,
             account.retries,
@@ -64,11 +76,14 @@ fn write_policies(f: &mut fmt::Formatter<'_>, rows: &[closed::PolicyRow]) -> fmt
             account.futile,
             account.probes,
         ];
-        write!(f, "{policy:27} {:7.1} %", of_oracle * 100.0)?;
+        write!(f, "{policy:27}")?;
+        let shares = [of_oracle, of_feasible, of_feasible_min];
+        shares.iter().try_for_each(|share| write!(f, " {:7.1} %", *share * 100.0))?;
         figures.iter().try_for_each(|figure| write!(f, " {figure:9.0}"))?;
         writeln!(f, " {:7.1} s", account.waited_s / account.retries.max(1.0))?;
     }
-    writeln!(f, "\nmissed: a retry would have been worth it. futile: no wait would have been.")?;
+    writeln!(f, "\nfeasible: of the feasible optimum, which knows the fleet but not the future; worst: in one fleet.")?;
+    writeln!(f, "missed: a retry would have been worth it. futile: no wait would have been.")?;
     writeln!(f, "All but the last line run with up to six retries, an unlimited allowance and no escalation.")
 }
 
