@@ -55,7 +55,8 @@ export class Steps {
   };
 
   /** The model's usage is booked with the next call, that of the last step with the next run's. */
-  readonly onStepFinish = async (step: Step): Promise<void> => {
+  // biome-ignore lint/suspicious/noExplicitAny: of whatever tools
+  readonly onStepFinish = async (step: any): Promise<void> => {
     this.gate.pend(usageOf(step));
     await this.options.onStepFinish?.(step);
   };

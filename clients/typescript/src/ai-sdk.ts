@@ -32,6 +32,14 @@ export interface GateToolsOptions extends ParameterOptions {
 /** How a run is put to the gate. */
 export interface GateLoopOptions extends GateToolsOptions, StepOptions {}
 
+/** Settings of `generateText`, `streamText` and `ToolLoopAgent`, of any version and for any tools. */
+export interface GatedLoop<T> {
+  tools: T;
+  prepareStep: (given: Any) => Promise<Any>;
+  stopWhen: ((given: Any) => boolean | PromiseLike<boolean>)[];
+  onStepFinish: (step: Any) => Promise<void>;
+}
+
 /**
  * The settings of a run whose tools pass the gate: {@link gateTools}, and what the SDK asks between its steps.
  *
@@ -47,14 +55,22 @@ export interface GateLoopOptions extends GateToolsOptions, StepOptions {}
  *
  * Settings of the application that are set after it, such as `stopWhen`, replace these: hand them over in `options`.
  */
-export function gateLoop<T extends Record<string, object>>(gate: Gate, tools: T, options: GateLoopOptions = {}) {
+export function gateLoop<T extends Record<string, object>>(
+  gate: Gate,
+  tools: T,
+  options: GateLoopOptions = {},
+): GatedLoop<T> {
   const { stopWhen, prepareStep, onStepFinish, ...rest } = options;
   const shown = new ShownTools(gate.parameters(rest), tools as Record<string, AnyTool>);
   const told = new calls.Told();
   const own = { stopWhen, prepareStep, onStepFinish };
   const steps = new Steps(gate, tools as Record<string, AnyTool>, shown, told, rest.approvals, own);
-  const { prepareStep: prepare, stopWhen: stop, onStepFinish: onFinish } = steps;
-  return { tools: gateAll(gate, tools, shown, told, rest), prepareStep: prepare, stopWhen: stop, onStepFinish: onFinish };
+  return {
+    tools: gateAll(gate, tools, shown, told, rest),
+    prepareStep: async (given) => steps.prepareStep(given),
+    stopWhen: steps.stopWhen,
+    onStepFinish: steps.onStepFinish,
+  };
 }
 
 /**
