@@ -81,19 +81,17 @@ interface Refusal {
   reason: string | undefined;
 }
 
-/** The refusals that the last message has, and no result yet. */
+/** The refusals since the model's last message. */
 export function refusalsOf(messages: CallOptions["messages"]): Refusal[] {
-  const last = messages.at(-1);
-  if (last?.role !== "tool" || !Array.isArray(last.content)) return [];
-  const answered = new Set(last.content.filter(({ type }) => type === "tool-result").map((part) => part.toolCallId));
-  const refused = last.content.filter(({ type, approved }) => type === "tool-approval-response" && approved === false);
+  const since = messages.slice(messages.findLastIndex(({ role }) => role === "assistant") + 1).flatMap(partsOf);
+  const refused = since.filter(({ type, approved }) => type === "tool-approval-response" && approved === false);
   const assistant = messages.filter(({ role }) => role === "assistant");
   return refused.flatMap(({ approvalId, reason }) => {
     const at = assistant.findLastIndex((message) => partsOf(message).some((part) => part.approvalId === approvalId));
     const parts = assistant[at] ? partsOf(assistant[at]) : [];
     const { toolCallId } = parts.find((part) => part.approvalId === approvalId) ?? {};
     const call = parts.find((part) => part.type === "tool-call" && part.toolCallId === toolCallId);
-    if (!call || answered.has(toolCallId)) return [];
+    if (!call) return [];
     return [{ toolCallId, toolName: call.toolName, input: call.input, turn: `${at}`, reason }];
   });
 }

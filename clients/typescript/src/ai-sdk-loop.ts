@@ -4,7 +4,7 @@ import type { PrepareStepFunction, StopCondition } from "ai";
 import type { AnyTool, Told } from "./ai-sdk-calls.js";
 import * as calls from "./ai-sdk-calls.js";
 import type { ShownTools } from "./ai-sdk-schemas.js";
-import { denyQuestion, type Answerer } from "./approvals.js";
+import { type Answerer, denyQuestion } from "./approvals.js";
 import type { Outcome } from "./index.js";
 import { CallgateUnavailable, type Gate, usageOf } from "./index.js";
 

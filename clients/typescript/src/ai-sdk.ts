@@ -8,8 +8,8 @@
  * @module
  */
 
-import { type Any, type AnyTool, type CallOptions, ToolCallError } from "./ai-sdk-calls.js";
 import * as calls from "./ai-sdk-calls.js";
+import { type Any, type AnyTool, type CallOptions, ToolCallError } from "./ai-sdk-calls.js";
 import { type StepOptions, Steps } from "./ai-sdk-loop.js";
 import { ShownTools } from "./ai-sdk-schemas.js";
 import { type Answerer, answerQuestion } from "./approvals.js";

@@ -5,6 +5,7 @@ import { Decision, type Verdict } from "./gen/callgate/v1/types_pb.js";
 import { Outcome, type OutcomeMembers } from "./outcome.js";
 import type { Plane } from "./plane.js";
 import * as texts from "./texts.js";
+import { msOf } from "./times.js";
 import type { Told } from "./values.js";
 
 /** What is reported of an execution. */
@@ -16,6 +17,11 @@ export interface Reported {
 }
 
 type Members = Omit<OutcomeMembers<unknown>, "callId">;
+
+/** How long a verdict asks to wait. */
+export function waitMs(verdict: Verdict): number {
+  return msOf(verdict.retryAfter) ?? 0;
+}
 
 /** A call that did not run. `notice` is for the model; empty: none. */
 export function refused(plane: Plane, verdict: Verdict, notice: string): Members {

@@ -99,7 +99,10 @@ export async function denyQuestion(
     if (judged.decision !== Decision.ASK) return;
     const verdict = await requested(gate, tool, args, options);
     const answer = { approve: false, reason: reason || "The user of the application refused it.", by };
-    if (verdict) await answerQuestion(client, verdict.approvalId, answer);
+    if (!verdict) return;
+    await answerQuestion(client, verdict.approvalId, answer);
+    // With this the call is refused, and waits for nobody.
+    await gate.evaluate(tool, args, options);
   } catch (error) {
     if (!(error instanceof CallgateError)) throw error;
     log(`callgate: the refusal of ${tool} by the user is not recorded: ${error.message}`);

@@ -128,7 +128,8 @@ export function checkText(name: string, given: unknown, isRequired = false): voi
 
 /** @throws TypeError naming what is no function. */
 export function checkFunction(name: string, given: unknown): void {
-  if (given !== undefined && typeof given !== "function") throw new TypeError(`${name}: ${shown(given)} is no function`);
+  if (given !== undefined && typeof given !== "function")
+    throw new TypeError(`${name}: ${shown(given)} is no function`);
 }
 
 /** Which tools run while the plane is away: all, these, or those of which the function says so. */

@@ -3,7 +3,7 @@ import { create } from "@bufbuild/protobuf";
 
 import { ToolFailed } from "./errors.js";
 import { type ToolError, ToolErrorSchema } from "./gen/callgate/v1/types_pb.js";
-import { durationFromMs } from "./times.js";
+import { durationFromMs, shown } from "./times.js";
 import { spoken } from "./values.js";
 
 /** In bytes. */
@@ -31,12 +31,26 @@ const FAULTS = new Set([
 export function describer(tool: string, call: string, log: (line: string) => void): (error: unknown) => ToolError {
   return (error) => {
     const told = toolError(error);
+    for (const fact of leftOut(error, told)) log(`callgate: ToolFailed of ${tool} (call ${call}): ${fact}`);
     if (!isFault(error)) return told;
     const stack = at(error, "stack");
     log(`callgate: ${tool} has a bug (call ${call}): ${typeof stack === "string" && stack ? stack : spoken(error)}`);
     told.message = `${tool} failed: its own program has a bug, which its developers find in their log`;
     return told;
   };
+}
+
+/** What a ToolFailed says that is no such fact. */
+function leftOut(error: unknown, told: ToolError): string[] {
+  const { httpStatus, retryAfterMs } = error instanceof ToolFailed ? error.failure : {};
+  const facts: string[] = [];
+  if (httpStatus !== undefined && told.httpStatus === undefined) {
+    facts.push(`httpStatus: ${shown(httpStatus)} is no whole number from 100 to 599, and is left out`);
+  }
+  if (retryAfterMs !== undefined && !told.retryAfter) {
+    facts.push(`retryAfterMs: ${shown(retryAfterMs)} is no number of milliseconds, and is left out`);
+  }
+  return facts;
 }
 
 function isFault(error: unknown): boolean {

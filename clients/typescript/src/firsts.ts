@@ -1,5 +1,5 @@
 /** The values of executions, for repetitions of them in the same process. */
-import { readJson, asJson } from "./values.js";
+import { asJson, readJson } from "./values.js";
 
 const VALUES_MAX = 256;
 /** Of the texts, in characters. */

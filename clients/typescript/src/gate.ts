@@ -6,7 +6,13 @@ import { checkFunction, checkNames, checkText, proposed } from "./call.js";
 import type { Client } from "./client.js";
 import { CallgateUnavailable, NotFound } from "./errors.js";
 import { BatchEvaluateRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
-import { type Caller, CallerSchema, type SessionState, SessionStateSchema, type Verdict } from "./gen/callgate/v1/types_pb.js";
+import {
+  type Caller,
+  CallerSchema,
+  type SessionState,
+  SessionStateSchema,
+  type Verdict,
+} from "./gen/callgate/v1/types_pb.js";
 import type { Outcome, ValueOf } from "./outcome.js";
 import { Run } from "./run.js";
 import { checkMs } from "./times.js";

@@ -11,7 +11,14 @@ export type { EvaluateOptions, Gate, GateOptions, StateOptions, SummaryOptions }
 export { type GatedOptions, gated } from "./gated.js";
 export { ApprovalScope, ApprovalState } from "./gen/callgate/v1/approval_service_pb.js";
 export type { RecordResponse } from "./gen/callgate/v1/gate_service_pb.js";
-export { CallState, Decision, type Permit, type SessionState, type Usage, type Verdict } from "./gen/callgate/v1/types_pb.js";
+export {
+  CallState,
+  Decision,
+  type Permit,
+  type SessionState,
+  type Usage,
+  type Verdict,
+} from "./gen/callgate/v1/types_pb.js";
 export { Outcome, type OutcomeMembers, Result, type ResultFacts, type ValueOf } from "./outcome.js";
 export type { Unsent } from "./reports.js";
 export {

@@ -17,7 +17,8 @@ interface Marks {
   added?: Record<string, Added>;
 }
 
-export const marksOf = (message: BaseMessage | undefined): Marks => (message?.additional_kwargs["callgate"] ?? {}) as Marks;
+export const marksOf = (message: BaseMessage | undefined): Marks =>
+  (message?.additional_kwargs["callgate"] ?? {}) as Marks;
 const isSummary = (message: BaseMessage) => message.additional_kwargs["lc_source"] === "summarization";
 
 /** The gate of a graph's thread, in its present run. */

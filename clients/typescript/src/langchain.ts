@@ -10,12 +10,18 @@
 import { Runnable } from "@langchain/core/runnables";
 import { convertToOpenAITool } from "@langchain/core/utils/function_calling";
 import { AIMessage, createMiddleware, type ToolCallHandler, type ToolCallRequest } from "langchain";
-
-import { NOTHING_ADDED } from "./schemas.js";
-import { type Added, type Client, CallgateUnavailable, type OnUsage, type ParameterOptions, type Parameters } from "./index.js";
+import {
+  type Added,
+  CallgateUnavailable,
+  type Client,
+  type OnUsage,
+  type ParameterOptions,
+  type Parameters,
+} from "./index.js";
 import { canInterrupt, Turn } from "./langchain-approvals.js";
 import { GatedCall } from "./langchain-call.js";
 import { areToolsDisabled, ending, gateOf, type Place, Summaries } from "./langchain-turn.js";
+import { NOTHING_ADDED } from "./schemas.js";
 
 export type { ApprovalOfCall, ApprovalRequest } from "./langchain-approvals.js";
 

@@ -34,7 +34,7 @@ export class Plane {
   constructor(readonly settings: Settings) {
     const interceptors = [retry, headers(settings)];
     this.#connections = [1, 2].map(() => platform.connect(settings, interceptors));
-    const [transport, waiting] = this.#connections.map((way) => typed(way.transport, settings.timeoutMs));
+    const [transport, waiting] = this.#connections.map((way) => typed(way.transport, settings));
     this.transport = transport as Transport;
     this.calls = createClient(GateService, this.transport);
     this.waiting = createClient(GateService, waiting as Transport);

@@ -2,7 +2,7 @@
 import { create } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 
-import { ended, type Reported, refused, reported } from "./answers.js";
+import { ended, type Reported, refused, reported, waitMs } from "./answers.js";
 import { type Call, proposed, type Rules, stateOf } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
 import { execute, giveKey, type Ran, reportOf } from "./execute.js";
@@ -49,6 +49,8 @@ export class Run {
   };
   /** The plane may have permitted what does not run: a question has no answer, or its permit is not used yet. */
   #isOpen = false;
+  /** Errors of this call, as the plane and the model are told them. */
+  readonly #describe: ReturnType<typeof describer>;
   /** Booked with the first judgement, and by the plane with no later one of this call. */
   usage: Usage | undefined;
   /** The plane has answered once. */
@@ -65,6 +67,8 @@ export class Run {
     this.key = keyOf(rules.caller.sessionId, asked.callId);
     this.#patienceMs = call.patienceMs ?? rules.patienceMs;
     this.#approvalMs = call.approvalWaitMs ?? rules.approvalWaitMs;
+    const place = `${asked.callId} of session ${rules.caller.sessionId}`;
+    this.#describe = describer(call.tool, place, plane.settings.log);
     const used = [call.usage ?? []].flat();
     this.usage = sum(used.map((one) => booked(one, rules.usage, plane.settings.log)));
   }
@@ -307,7 +311,7 @@ export class Run {
     const isEdited = this.notice !== "";
     const begun = { callId, attempt, permit, idempotencyKey, isEdited, onKeyRead: this.#onKeyRead };
     const ran = await execute(this.call, args, begun);
-    const { report, told, value } = await reportOf(ran.settled, this.#describe());
+    const { report, told, value } = await reportOf(ran.settled, this.#describe);
     report.status = ran.status;
     report.notStarted = ran.isNotStarted;
     report.duration = durationFromMs(ran.durationMs);
@@ -339,7 +343,7 @@ export class Run {
   /** What was called off and goes on: what comes of it settles an outcome that leaves its effect open. */
   #reportLate({ late }: Ran): void {
     void late?.then(async (settled) => {
-      const { report } = await reportOf(settled, this.#describe());
+      const { report } = await reportOf(settled, this.#describe);
       await this.plane.reports.put(this.#addressed(report));
     });
   }
@@ -382,12 +386,6 @@ export class Run {
     return pauseMs <= this.#patienceMs ? pauseMs : undefined;
   }
 
-  /** Errors of this call, as the plane and the model are told them. */
-  #describe() {
-    const { settings } = this.plane;
-    return describer(this.call.tool, `${this.asked.callId} of session ${this.rules.caller.sessionId}`, settings.log);
-  }
-
   #addressed(report: RecordRequest): RecordRequest {
     report.caller = this.rules.caller;
     report.callId = this.asked.callId;
@@ -399,8 +397,4 @@ export class Run {
   #outcome(members: Omit<OutcomeMembers<unknown>, "callId">): Outcome {
     return new Outcome({ callId: this.asked.callId, attempts: this.#attempts, ...members });
   }
-}
-
-function waitMs(verdict: Verdict): number {
-  return msOf(verdict.retryAfter) ?? 0;
 }

@@ -35,7 +35,12 @@ export interface Price {
 
 const TOKENS = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"] as const;
 const COUNTS = [...TOKENS, "costMicros"] as const;
-const KINDS = { inputTokens: "input", outputTokens: "output", cacheReadTokens: "cache_read", cacheWriteTokens: "cache_write" } as const;
+const KINDS = {
+  inputTokens: "input",
+  outputTokens: "output",
+  cacheReadTokens: "cache_read",
+  cacheWriteTokens: "cache_write",
+} as const;
 const MODEL_BYTES_MAX = 200;
 /** Sessions whose usage waits for a call. */
 const SESSIONS_MAX = 10_000;

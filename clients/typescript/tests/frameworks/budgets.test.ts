@@ -120,7 +120,12 @@ function endless() {
   };
   const next = (asked: { tools?: unknown[] }) => {
     const { args } = TURNS[offered.push(asked.tools?.length ?? 0) - 1]!;
-    const call = { type: "tool-call" as const, toolCallId: "call_0", toolName: "get_order", input: JSON.stringify(args) };
+    const call = {
+      type: "tool-call" as const,
+      toolCallId: "call_0",
+      toolName: "get_order",
+      input: JSON.stringify(args),
+    };
     return { call, end: { finishReason: { unified: "tool-calls" as const, raw: undefined }, usage } };
   };
   const made = new MockLanguageModelV3({

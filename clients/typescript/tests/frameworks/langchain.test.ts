@@ -170,7 +170,10 @@ const MISTAKES: [unknown, RegExp][] = [
   [{ approve: "yes" }, /resume: {"approve":"yes"} is no answer/],
   [{ decisions: [{ type: "respond" }] }, /resume: {"decisions":\[{"type":"respond"}\]} is no answer/],
   [{ decisions: [] }, /resume: 0 decisions for 1 requests \(charge_card\)/],
-  [{ decisions: [{ type: "edit", editedAction: { name: "pay", args: {} } }] }, /editedAction.name: "pay" is not charge/],
+  [
+    { decisions: [{ type: "edit", editedAction: { name: "pay", args: {} } }] },
+    /editedAction.name: "pay" is not charge/,
+  ],
   [{ decisions: [{ type: "edit", editedAction: { name: "charge_card" } }] }, /editedAction.args: null is no object/],
 ];
 
@@ -232,10 +235,11 @@ test("a tool's failure is told to the model, and does not end the run", async ()
       throw new Error("no such order");
     },
     {
-    name: "get_order",
-    description: "Reads.",
-    schema: order,
-  });
+      name: "get_order",
+      description: "Reads.",
+      schema: order,
+    },
+  );
   const agent = createAgent({
     model: scripted([[turnsOf("o-5")[0]!]]),
     tools: [broken],
