@@ -8,8 +8,8 @@ const TEXTS_MAX = 16 * 1024 * 1024;
 interface First {
   /** As the value was recorded. */
   text: string;
-  /** A new copy of plain data, since callers may change what they get; else the value itself. */
-  get: () => unknown;
+  /** A new copy of plain data, since callers may change what they get; else the value itself, if it is unchanged. */
+  get: () => { value: unknown } | undefined;
 }
 
 /** The last values, by the fingerprints of their calls. */
@@ -20,8 +20,11 @@ export class FirstValues {
   keep(fingerprint: string, text: string, value: unknown): void {
     if (!fingerprint) return;
     this.#drop(fingerprint);
-    const copy = isPlain(value) && typeof value === "object" && asJson(value) === text;
-    this.#kept.set(fingerprint, { text, get: copy ? () => JSON.parse(text) : () => value });
+    // A text of its own tells nothing of a change.
+    const isTold = typeof value === "object" && asJson(value) === text;
+    const copied = () => ({ value: JSON.parse(text) as unknown });
+    const itself = () => (isTold && asJson(value) !== text ? undefined : { value });
+    this.#kept.set(fingerprint, { text, get: isTold && isPlain(value) ? copied : itself });
     this.#size += text.length;
     for (const oldest of this.#kept.keys()) {
       if (this.#kept.size > VALUES_MAX || this.#size > TEXTS_MAX) this.#drop(oldest);
@@ -32,7 +35,7 @@ export class FirstValues {
   of(fingerprint: string, previous: unknown): { value: unknown } | undefined {
     const first = this.#kept.get(fingerprint);
     if (!first || asJson(previous) !== asJson(readAny(first.text))) return undefined;
-    return { value: first.get() };
+    return first.get();
   }
 
   #drop(fingerprint: string): void {

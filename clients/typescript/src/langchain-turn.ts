@@ -4,6 +4,9 @@ import { AIMessage, type BaseMessage, HumanMessage, type ToolCallRequest, ToolMe
 import { type Added, type Client, type Gate, type ModelUsage, usageOf } from "./index.js";
 import type { CallgateMiddlewareOptions } from "./langchain.js";
 
+/** Summaries whose graphs have not gone on. */
+const SUMMARIES_MAX = 1_000;
+
 /** Where a middleware is called. */
 export type Place = Pick<ToolCallRequest, "state" | "runtime">;
 
@@ -107,6 +110,7 @@ export class Summaries {
       const additional_kwargs = { ...summary.additional_kwargs, callgate: {} };
       made = new HumanMessage({ content, additional_kwargs, ...(summary.id && { id: summary.id }) });
       this.#made.set(key, made);
+      for (const oldest of this.#made.keys()) if (this.#made.size > SUMMARIES_MAX) this.#made.delete(oldest);
     }
     return messages.with(at, made);
   }

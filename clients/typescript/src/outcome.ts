@@ -84,7 +84,7 @@ export class Outcome<T = unknown> {
   /**
    * The value; for a repetition (REUSE) that of the first execution, of the same type.
    *
-   * @throws {@link Replayed} for a repetition of an execution whose value is not in this process: `previous` has the
+   * @throws {@link Replayed} for a repetition of an execution whose value is not in this process: its `value` is the
    * result as JSON; {@link CallRefused} if the call was not let through, or its previous result is not stored whole;
    * {@link CallgateUnavailable} if nobody could be asked; else what `execute` threw.
    */

@@ -5,7 +5,7 @@ import { Code } from "@connectrpc/connect";
 import { ended, type Reported, refused, reported, waitMs } from "./answers.js";
 import { type Call, proposed, type Rules, stateOf } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
-import { execute, giveKey, type Ran, reportOf } from "./execute.js";
+import { execute, giveKey, type Ran, reportOf, type Settled } from "./execute.js";
 import { describer } from "./failures.js";
 import { WithdrawApprovalRequestSchema } from "./gen/callgate/v1/approval_service_pb.js";
 import {
@@ -51,6 +51,7 @@ export class Run {
   #isOpen = false;
   /** Errors of this call, as the plane and the model are told them. */
   readonly #describe: ReturnType<typeof describer>;
+  #fingerprint = "";
   /** Booked with the first judgement, and by the plane with no later one of this call. */
   usage: Usage | undefined;
   /** The plane has answered once. */
@@ -152,7 +153,8 @@ export class Run {
       }
       if (verdict.decision !== Decision.ALLOW) {
         if (outcome) return ended(outcome, verdict);
-        return verdict.approvedArgumentsJson && !this.notice ? this.#runEdited(verdict) : this.#refused(verdict);
+        if (verdict.approvedArgumentsJson && !this.notice) return this.#runEdited(verdict);
+        return this.#outcome(refused(this.plane, verdict, this.notice));
       }
       outcome = await this.#execute(verdict, verdict.permit as Permit);
       const pauseMs = this.#advised(outcome);
@@ -286,6 +288,7 @@ export class Run {
   }
 
   async #execute(verdict: Verdict, permit: Permit): Promise<Outcome> {
+    this.#fingerprint = verdict.fingerprint;
     const args = readJson(permit.argumentsJson || this.asked.argumentsJson || "{}") as Record<string, unknown>;
     this.#isKeySent = false;
     const { idempotencyArgument: key } = permit;
@@ -308,12 +311,10 @@ export class Run {
     const idempotencyKey = permit?.idempotencyKey;
     // Whatever comes of it is reported.
     this.#isOpen = false;
-    const isEdited = this.notice !== "";
-    const begun = { callId, attempt, permit, idempotencyKey, isEdited, onKeyRead: this.#onKeyRead };
-    const ran = await execute(this.call, args, begun);
-    const { report, told, value } = await reportOf(ran.settled, this.#describe);
-    report.status = ran.status;
-    report.notStarted = ran.isNotStarted;
+    const known = { callId, attempt, permit, idempotencyKey, isEdited: this.notice !== "" };
+    const ran = await execute(this.call, args, { ...known, onKeyRead: this.#onKeyRead });
+    const { report, told, value } = await this.#told(ran.settled);
+    Object.assign(report, { status: ran.status, notStarted: ran.isNotStarted });
     report.duration = durationFromMs(ran.durationMs);
     report.witnessAfter = await this.#state();
     if (ran.status === OutcomeStatus.CANCELLED) delete report.error;
@@ -325,6 +326,13 @@ export class Run {
       throw ran.rejection.reason;
     }
     return { ran, report, told, value };
+  }
+
+  /** What is reported; a value is kept for repetitions, since it may be recorded later. */
+  async #told(settled: Settled) {
+    const told = await reportOf(settled, this.#describe);
+    if (settled.isValue && told.told.isStored) this.plane.firsts.keep(this.#fingerprint, told.told.text, told.value);
+    return told;
   }
 
   /** The answer; undefined where the value is all that there is. */
@@ -343,7 +351,7 @@ export class Run {
   /** What was called off and goes on: what comes of it settles an outcome that leaves its effect open. */
   #reportLate({ late }: Ran): void {
     void late?.then(async (settled) => {
-      const { report } = await reportOf(settled, this.#describe);
+      const { report } = await this.#told(settled);
       await this.plane.reports.put(this.#addressed(report));
     });
   }
@@ -367,15 +375,7 @@ export class Run {
     return this.#reported(undefined, reported, undefined);
   }
 
-  #refused(verdict: Verdict): Outcome {
-    return this.#outcome(refused(this.plane, verdict, this.notice));
-  }
-
   #reported(verdict: Verdict | undefined, what: Reported, record: RecordResponse | undefined): Outcome {
-    const { ran, told, value } = what;
-    if (record && told.isStored && ran.status === OutcomeStatus.SUCCESS) {
-      this.plane.firsts.keep(verdict?.fingerprint ?? "", told.text, value);
-    }
     return this.#outcome(reported(verdict, what, record, this.notice));
   }
 

@@ -52,6 +52,15 @@ test("plain data comes as a copy, and what was changed since is not given out", 
   assert.deepEqual(await find({}), { list: [1] });
 });
 
+test("a value that was changed since is not given out as the first one", async () => {
+  const gate = client.gate(newSession());
+  const find = gated(gate, (_: object) => new Map([["total", 20]]), { tool: "find_order" });
+  const first = await find({});
+  assert.equal(await find({}), first, "of what is no plain data, the value itself");
+  first.set("total", 0);
+  await assert.rejects(find({}), Replayed);
+});
+
 test("a repetition of another process's execution is told apart, or revived", async () => {
   const session = newSession();
   const made = () => new Order(7, new Date(0));
@@ -59,7 +68,7 @@ test("a repetition of another process's execution is told apart, or revived", as
   const find = gated(client.gate(session), made, { tool: "find_order" });
   await assert.rejects(find({}), (error: Replayed) => {
     assert(error instanceof Replayed && error instanceof CallRefused);
-    assert.deepEqual(error.previous, { id: 7, at: "1970-01-01T00:00:00.000Z" });
+    assert.deepEqual(error.value, { id: 7, at: "1970-01-01T00:00:00.000Z" });
     assert.match(error.outcome.text, /"previous_result":{"id":7/);
     return true;
   });

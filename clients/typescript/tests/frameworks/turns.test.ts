@@ -189,6 +189,22 @@ test("LangChain: an agent that is a tool of another shares the budgets of its th
   assert.equal(await booked("turns-outer"), 200);
 });
 
+test("LangChain: a graph that is streamed passes the gate, and books its usage", async () => {
+  const read: string[] = [];
+  const agent = createAgent({
+    model: scripted(messages([["get_order", { order_id: "t-1" }]])),
+    tools: [reading(read)],
+    middleware: [callgateMiddleware(client)],
+  });
+  const thread = { configurable: { thread_id: "turns-streamed" }, streamMode: ["updates", "messages"] as const };
+  const kinds = new Set<unknown>();
+  const stream = (await agent.stream({ messages: "Go." }, thread as never)) as unknown as AsyncIterable<[string]>;
+  for await (const [kind] of stream) kinds.add(kind);
+  assert.deepEqual(kinds, new Set(["updates", "messages"]));
+  assert.deepEqual(read, ["t-1"]);
+  assert.equal(await booked("turns-streamed"), 100);
+});
+
 /** A model of the AI SDK that makes these calls, one turn each, and then says "done". */
 function aiModel(...turns: [name: string, args: object][][]) {
   const asked: string[] = [];
@@ -290,4 +306,23 @@ test("AI SDK: arguments that a person edits run as the tool's schema makes them"
   await running;
   assert.deepEqual(given, [{ order_id: "e-2", when: new Date("2026-02-02") }]);
   assert.match(asked.at(-1)!, /A person approved this call with other arguments instead of yours.*e-2/);
+});
+
+test("AI SDK: an agent that is a tool of another shares the budgets of its session", async () => {
+  const read: string[] = [];
+  const inner = client.gate("turns-ai-inner", { parentSessionId: "turns-ai-outer" });
+  const asking = aiTool({
+    inputSchema: z.object({}),
+    execute: async () => {
+      const { model } = aiModel([["get_order", { order_id: "s-1" }]], [["get_order", { order_id: "s-2" }]]);
+      return { said: (await generateText({ model, prompt: "Read.", ...gateLoop(inner, aiReading(read)) })).text };
+    },
+  });
+  const outer = client.gate("turns-ai-outer");
+  const { model } = aiModel([["get_job", {}]]);
+  const { text } = await generateText({ model, prompt: "Go.", ...gateLoop(outer, { get_job: asking }) });
+  assert.equal(text, "done");
+  assert.deepEqual(read, ["s-1", "s-2"]);
+  assert.equal((await inner.state()).rootSessionId, "turns-ai-outer");
+  assert.equal(await booked("turns-ai-outer"), 100);
 });
