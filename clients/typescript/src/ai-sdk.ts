@@ -48,7 +48,8 @@ export interface GatedLoop<T> {
  * ```
  *
  * - The usage of each step is booked with the next call of the session, priced by the gate's `usage`.
- * - Once no further call is let through, the model is offered no tools, and the run ends after one more step with calls.
+ * - Once no further call is let through, the model is offered no tools, and the run ends after one more step that
+ *   calls.
  * - Where the application's `prepareStep` returns fewer results than it was given, the compaction is recorded, and
  *   callgate's summary is put before what is left.
  * - With `approvals`, a no of the application's user is recorded.

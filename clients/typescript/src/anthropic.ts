@@ -46,7 +46,7 @@ interface ToolUse {
  * @param response - What the API returned, or else what has its `usage` and `model`: they are booked with these calls,
  * or where there are none with the next ones.
  * @returns One message to append; none where the last message has no calls.
- * @throws {@link CallgateError} As of {@link Gate.run}; {@link RunEnded} where `toolbox.toolsDisabled` was true already.
+ * @throws {@link CallgateError} As of {@link Gate.run}; {@link RunEnded} where `toolbox.toolsDisabled` was true before.
  */
 export async function toolMessages(
   toolbox: Toolbox,

@@ -25,9 +25,9 @@ export interface Answer {
 }
 
 const SHAPES =
-  'true, false, { approve: true | false, reason?, by? }, { decisions: [{ type: "approve" }, { type: "reject", message? }, ' +
-  '{ type: "edit", editedAction: { name, args } }] } with one decision for each request, or "answered" once somebody has ' +
-  "answered in callgate";
+  'true, false, { approve: true | false, reason?, by? }, { decisions: [{ type: "approve" }, ' +
+  '{ type: "reject", message? }, { type: "edit", editedAction: { name, args } }] } with one decision for each request, ' +
+  'or "answered" once somebody has answered in callgate';
 
 /**
  * The answers to `count` requests for these tools, in their order; undefined: they were given in callgate.
@@ -110,7 +110,7 @@ export async function denyQuestion(
   }
 }
 
-/** The verdict with the call's approval request, which is made if it is not there; undefined: it needs none any more. */
+/** The verdict with the call's approval request, which is made if it is not there; undefined: it needs none. */
 export async function requested(
   gate: Gate,
   tool: string,

@@ -117,7 +117,7 @@ export class CallRefused extends Error {
 
 /**
  * The call was not run again: it is answered with the result of an earlier execution, whose value this process does not
- * have. `value` is that result as JSON says it, which may lack what JSON has no words for, such as the class of an object.
+ * have. `value` is that result as JSON says it, which lacks what JSON has no words for, such as the class of an object.
  */
 export class Replayed extends CallRefused {
   override name = "Replayed";

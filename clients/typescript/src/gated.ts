@@ -17,7 +17,8 @@ export interface GatedOptions<T = unknown> extends RunOptions {
  *
  * @param gate - The gate, or a function that gives it when the gated one is called.
  * @returns A function that rejects with {@link CallRefused} where the plane does not let it run, with {@link Replayed}
- * where the first value is not in this process and there is no `revive`, with {@link CallgateError} where nobody could be asked or the request is at fault, and with what the function throws.
+ * where the first value is not in this process and there is no `revive`, with {@link CallgateError} where nobody could
+ * be asked or the request is at fault, and with what the function throws.
  * @throws TypeError if the function has no name and none is given.
  */
 export function gated<A extends object, R>(

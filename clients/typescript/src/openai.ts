@@ -37,7 +37,7 @@ export interface ToolMessage {
  * @param response - What the API returned, or else what has its `usage` and `model`: they are booked with these calls,
  * or where there are none with the next ones.
  * @returns One message a call, to append; none where the last message has no calls of functions.
- * @throws {@link CallgateError} As of {@link Gate.run}; {@link RunEnded} where `toolbox.toolsDisabled` was true already.
+ * @throws {@link CallgateError} As of {@link Gate.run}; {@link RunEnded} where `toolbox.toolsDisabled` was true before.
  */
 export async function toolMessages(
   toolbox: Toolbox,

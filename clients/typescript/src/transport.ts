@@ -93,7 +93,8 @@ const PLAIN_TEXT = /SSL routines.*(wrong version number|packet length too long|u
 
 function typedError(error: unknown, { server }: Settings): CallgateError {
   if (server.protocol !== "https:" || !PLAIN_TEXT.test(String(error))) return CallgateError.of(error);
-  const message = `server: ${server.origin} does not speak TLS; start it with a certificate, or use http://${server.host}`;
+  const next = `start it with a certificate, or use http://${server.host}`;
+  const message = `server: ${server.origin} does not speak TLS; ${next}`;
   return new CallgateUnavailable(message, { code: Code.Unavailable, cause: error });
 }
 

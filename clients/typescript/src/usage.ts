@@ -103,8 +103,8 @@ function first(...counts: unknown[]): number {
 }
 
 /**
- * Has a gate book the cost of the model's tokens: `client.gate(id, { usage: priced(rows) })`. Of the rows of a model the
- * latest that is valid today (UTC) counts; a model without one is booked without a cost. A cost that is known stays.
+ * Has a gate book the cost of the model's tokens: `client.gate(id, { usage: priced(rows) })`. Of the rows of a model
+ * the latest that is valid today (UTC) counts; a model without one is booked without a cost. A cost that is known stays.
  *
  * @throws TypeError naming the field of a row that makes no sense.
  */
@@ -138,7 +138,7 @@ function checked(row: Price, n: number) {
   return { model, from, usd };
 }
 
-/** What is booked of a usage. What the callback throws is logged, and the tokens are booked: the model has used them. */
+/** What is booked of a usage. What the callback throws is logged, and the tokens are booked: they are used. */
 export function booked(used: ModelUsage, onUsage: OnUsage | undefined, log: (line: string) => void): Usage | undefined {
   const usage = usageMessage(used);
   if (!onUsage) return usage;

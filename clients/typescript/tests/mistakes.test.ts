@@ -33,7 +33,8 @@ test("a server without TLS is told from one that is away", async () => {
   const lines: string[] = [];
   const server = `https://127.0.0.1:${stage.port}`;
   const from = stage.client({ server, timeoutMs: 3_000, log: (line) => lines.push(line) });
-  const message = `server: ${server} does not speak TLS; start it with a certificate, or use http://127.0.0.1:${stage.port}`;
+  const next = `start it with a certificate, or use http://127.0.0.1:${stage.port}`;
+  const message = `server: ${server} does not speak TLS; ${next}`;
   await assert.rejects(from.gate("s").evaluate("look", {}), { message: `${message} (UNAVAILABLE)` });
   assert.equal((await from.gate("s").run("look", {}, assert.fail)).ran, false);
   assert.match(lines.join(), /does not speak TLS/);

@@ -67,7 +67,7 @@ const chat: Player = async (gate, execute) => {
   const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Go." }];
   await looped(url, gate, execute, async (_url, toolbox) => {
     const tools = [{ type: "function" as const, function: { name: "get_order", parameters } }];
-    for (;;) {
+    for (let turn = 0; turn < TURNS.length; turn++) {
       const asked = { model: "scripted", messages, ...(toolbox.toolsDisabled ? {} : { tools }) };
       const completion = await openai.chat.completions.create(asked);
       messages.push(completion.choices[0]!.message);
@@ -84,7 +84,7 @@ const responses: Player = async (gate, execute) => {
   const input: OpenAI.Responses.ResponseInput = [{ role: "user", content: "Go." }];
   await looped(url, gate, execute, async (_url, toolbox) => {
     const tools = [{ type: "function" as const, name: "get_order", parameters, strict: false }];
-    for (;;) {
+    for (let turn = 0; turn < TURNS.length; turn++) {
       const asked = { model: "scripted", input, ...(toolbox.toolsDisabled ? {} : { tools }) };
       const response = await openai.responses.create(asked);
       input.push(...(response.output as OpenAI.Responses.ResponseInputItem[]));
@@ -101,7 +101,7 @@ const anthropic: Player = async (gate, execute) => {
   const messages: Anthropic.MessageParam[] = [{ role: "user", content: "Go." }];
   await looped(url, gate, execute, async (_url, toolbox) => {
     const tools = [{ name: "get_order", input_schema: parameters }];
-    for (;;) {
+    for (let turn = 0; turn < TURNS.length; turn++) {
       const tool_choice = { type: toolbox.toolsDisabled ? ("none" as const) : ("auto" as const) };
       const reply = await sdk.messages.create({ model: "scripted", max_tokens: 9, messages, tools, tool_choice });
       messages.push({ role: "assistant", content: reply.content });

@@ -123,7 +123,7 @@ test("LangChain: the run of a call stays when its human message is summarized", 
   assert.equal((await client.gate("turns-run").state()).runId, "h-2");
 });
 
-test("LangChain: parallel calls book the usage of their message once, and a graph that is resumed books none again", async () => {
+test("LangChain: parallel calls book the usage of their message once, also in a graph that is resumed", async () => {
   const [read, charged]: string[][] = [[], []];
   const model = scripted(
     messages(
@@ -230,7 +230,7 @@ const aiReading = (executed: string[]) => ({
   get_job: aiTool({ inputSchema: order, execute: () => ({ n: executed.length }) }),
 });
 
-test("AI SDK: messages that prepareStep leaves out are a compaction, and callgate's summary stands before the rest", async () => {
+test("AI SDK: results that prepareStep leaves out are a compaction, and callgate's summary is put before the rest", async () => {
   const executed: string[] = [];
   const { model, asked } = aiModel(
     ...["a", "b", "a"].map((order_id) => [["get_order", { order_id }] as [string, object]]),
