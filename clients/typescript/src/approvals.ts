@@ -2,7 +2,7 @@
 import { create } from "@bufbuild/protobuf";
 
 import type { RunOptions } from "./call.js";
-import { CallgateError, CallgateUnavailable } from "./errors.js";
+import { CallgateError, CallgateUnavailable, PermissionDenied } from "./errors.js";
 import type { Gate } from "./gate.js";
 import { RecordRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
 import { Decision, OutcomeStatus, type Verdict } from "./gen/callgate/v1/types_pb.js";
@@ -83,8 +83,8 @@ export async function answerQuestion(client: Client, approvalId: string, answer:
 }
 
 /**
- * Records a no that was said before callgate had a request for it. A call that needs no approval any more is not
- * recorded. Where callgate gives no answer the no is logged: the call does not run all the same.
+ * Records a no that was said before callgate had a request for it, or where the credential may not deny, that it is
+ * withdrawn. A call that needs no approval any more is not recorded. Where callgate gives no answer the no is logged: the call does not run all the same.
  */
 export async function denyQuestion(
   gate: Gate,
@@ -100,7 +100,13 @@ export async function denyQuestion(
     const verdict = await requested(gate, tool, args, options);
     const answer = { approve: false, reason: reason || "The user of the application refused it.", by };
     if (!verdict) return;
-    await answerQuestion(client, verdict.approvalId, answer);
+    const { approvalId } = verdict;
+    await answerQuestion(client, approvalId, answer).catch(async (error) => {
+      if (!(error instanceof PermissionDenied)) throw error;
+      // Who may not deny it may take it back: nobody is left with an open request.
+      const headers = { "callgate-by": gate.sessionId };
+      await gate.client.approvals.withdrawApproval({ approvalId, reason: answer.reason }, { headers });
+    });
     // With this the call is refused, and waits for nobody.
     await gate.evaluate(tool, args, options);
   } catch (error) {

@@ -28,6 +28,8 @@ export async function answer<T extends object>(
   const wasDisabled = gate.toolsDisabled;
   const outcomes = await gate.batch(calls);
   const messages = shape(outcomes);
-  if (wasDisabled && gate.toolsDisabled && !outcomes.some(({ ran }) => ran)) throw new RunEnded(outcomes, messages);
+  // Where callgate gives no answer, the run may go on later.
+  const isRefused = outcomes.every(({ ran, decision }) => !ran && decision !== undefined);
+  if (wasDisabled && gate.toolsDisabled && isRefused) throw new RunEnded(outcomes, messages);
   return messages;
 }

@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
-import { CallState } from "@callgate/client";
+import { ApprovalState, CallState } from "@callgate/client";
 import { gateLoop } from "@callgate/client/ai-sdk";
 import { callgateMiddleware } from "@callgate/client/langchain";
-import { BudgetDimension, BudgetScope } from "@callgate/client/v1";
+import { BudgetDimension, BudgetScope, Role } from "@callgate/client/v1";
 import { fakeModel } from "@langchain/core/testing";
 import { Command, MemorySaver } from "@langchain/langgraph";
 import { tool as aiTool, generateText, type ModelMessage } from "ai";
@@ -285,6 +285,30 @@ test("AI SDK: what the application's user refuses is recorded as a denial, and a
   assert.deepEqual(
     calls.map(({ state }) => state),
     [CallState.REFUSED],
+  );
+});
+
+test("AI SDK: what the user refuses is withdrawn where the agent's credential may not deny", async () => {
+  const guarded = await Stage.serve({ after }, POLICY);
+  const token = async (name: string, role: Role, by = {}) => {
+    const { secret } = await guarded.client(by).tokens.createToken({ name, roles: [role] });
+    return { token: secret };
+  };
+  const root = await token("root", Role.ADMIN, { by: "root" });
+  const gate = guarded.client(await token("cashier", Role.AGENT, root)).gate("turns-guarded");
+  const charge = aiTool({ inputSchema: order, execute: (): object => assert.fail("must not run") });
+  const settings = gateLoop(gate, { charge_card: charge }, { approvals: {} });
+  const { model } = aiModel([["charge_card", { order_id: "g-1" }]]);
+  const said: ModelMessage[] = [{ role: "user", content: "Charge it." }];
+  const { content, response } = await generateText({ model, messages: said, ...settings });
+  const { approvalId } = content.find((part) => part.type === "tool-approval-request")!;
+  const no = { type: "tool-approval-response" as const, approvalId, approved: false };
+  said.push(...response.messages, { role: "tool", content: [no] });
+  assert.equal((await generateText({ model, messages: said, ...settings })).text, "done");
+  const { approvals } = await guarded.client(root).approvals.listApprovals({ sessionId: "turns-guarded" });
+  assert.deepEqual(
+    approvals.map(({ state }) => state),
+    [ApprovalState.WITHDRAWN],
   );
 });
 
