@@ -1,10 +1,10 @@
 // An agent of the Vercel AI SDK behind callgate.
 import { openai } from "@ai-sdk/openai";
-import { generateText, stepCountIs, tool } from "ai";
+import { generateText, tool } from "ai";
 import { z } from "zod";
 
 import { gate } from "@callgate/client";
-import { gateTools } from "@callgate/client/ai-sdk";
+import { gateLoop } from "@callgate/client/ai-sdk";
 
 const tools = {
   get_order: tool({
@@ -18,7 +18,6 @@ const session = gate(`ai-sdk-${Date.now()}`);
 const { text } = await generateText({
   model: openai.chat("gpt-5"),
   prompt: "What does order o-1 come to?",
-  stopWhen: stepCountIs(10),
-  tools: gateTools(session, tools),
+  ...gateLoop(session, tools),
 });
 console.log(text);

@@ -13,8 +13,15 @@ const tools = await toolbox.schemas([{ name: "get_order", description: "Reads an
 const anthropic = new Anthropic();
 const messages: Anthropic.MessageParam[] = [{ role: "user", content: "What does order o-1 come to?" }];
 for (let answers: Anthropic.MessageParam[] = messages; answers.length > 0; messages.push(...answers)) {
-  const { content } = await anthropic.messages.create({ model: "claude-sonnet-5", max_tokens: 1000, messages, tools });
-  messages.push({ role: "assistant", content });
-  answers = await toolMessages(toolbox, messages);
+  const tool_choice = { type: toolbox.toolsDisabled ? ("none" as const) : ("auto" as const) };
+  const reply = await anthropic.messages.create({
+    model: "claude-sonnet-5",
+    max_tokens: 1000,
+    messages,
+    tools,
+    tool_choice,
+  });
+  messages.push({ role: "assistant", content: reply.content });
+  answers = await toolMessages(toolbox, messages, reply);
 }
 console.log(messages.at(-1)?.content);

@@ -24,9 +24,13 @@ const agent = createAgent({
 const thread = { configurable: { thread_id: `langchain-${Date.now()}` } };
 let state = await agent.invoke({ messages: "What does order o-1 come to?" }, thread);
 while ("__interrupt__" in state) {
-  const { message, args } = state.__interrupt__![0]!.value as ApprovalRequest;
-  const approve = (await terminal.question(`${message} ${JSON.stringify(args)} [y/n] `)) === "y";
-  state = await agent.invoke(new Command({ resume: approve }), thread);
+  const { requests } = state.__interrupt__![0]!.value as ApprovalRequest;
+  const decisions: { type: string }[] = [];
+  for (const { message, args } of requests) {
+    const answer = await terminal.question(`${message} ${JSON.stringify(args)} [y/n] `);
+    decisions.push({ type: answer === "y" ? "approve" : "reject" });
+  }
+  state = await agent.invoke(new Command({ resume: { decisions } }), thread);
 }
 terminal.close();
 console.log(state.messages.at(-1)?.text);

@@ -14,8 +14,9 @@ const tools = await toolbox.schemas([{ type: "function" as const, function: get_
 const openai = new OpenAI();
 const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "What does order o-1 come to?" }];
 for (let answers: OpenAI.ChatCompletionMessageParam[] = messages; answers.length > 0; messages.push(...answers)) {
-  const { choices } = await openai.chat.completions.create({ model: "gpt-5", messages, tools });
-  messages.push(choices[0]!.message);
-  answers = await toolMessages(toolbox, messages);
+  const offered = toolbox.toolsDisabled ? {} : { tools };
+  const completion = await openai.chat.completions.create({ model: "gpt-5", messages, ...offered });
+  messages.push(completion.choices[0]!.message);
+  answers = await toolMessages(toolbox, messages, completion);
 }
 console.log(messages.at(-1)?.content);

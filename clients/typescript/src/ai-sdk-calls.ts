@@ -1,6 +1,15 @@
 /** What is to be known of a call of the AI SDK, of any version. */
 import type { Outcome } from "./index.js";
 
+/** A call was refused, or failed: the message is what the model is to see, the cause the tool's own error if it ran. */
+export class ToolCallError extends Error {
+  override readonly name = "ToolCallError";
+
+  constructor(readonly outcome: Outcome) {
+    super(outcome.text, { cause: outcome.error });
+  }
+}
+
 // biome-ignore lint/suspicious/noExplicitAny: each tool says itself what it takes and gives
 export type Any = any;
 
@@ -62,6 +71,32 @@ export function answerOf({ toolCallId, messages }: CallOptions): boolean | undef
   return parts.find((part) => part.type === "tool-approval-response" && part.approvalId === asked?.approvalId)
     ?.approved;
 }
+
+/** A call that the user has refused by the SDK's own approval, with its turn as {@link turnOf} counts. */
+interface Refusal {
+  toolCallId: string;
+  toolName: string;
+  input: unknown;
+  turn: string;
+  reason: string | undefined;
+}
+
+/** The refusals since the model's last message. */
+export function refusalsOf(messages: CallOptions["messages"]): Refusal[] {
+  const since = messages.slice(messages.findLastIndex(({ role }) => role === "assistant") + 1).flatMap(partsOf);
+  const refused = since.filter(({ type, approved }) => type === "tool-approval-response" && approved === false);
+  const assistant = messages.filter(({ role }) => role === "assistant");
+  return refused.flatMap(({ approvalId, reason }) => {
+    const at = assistant.findLastIndex((message) => partsOf(message).some((part) => part.approvalId === approvalId));
+    const parts = assistant[at] ? partsOf(assistant[at]) : [];
+    const { toolCallId } = parts.find((part) => part.approvalId === approvalId) ?? {};
+    const call = parts.find((part) => part.type === "tool-call" && part.toolCallId === toolCallId);
+    if (!call) return [];
+    return [{ toolCallId, toolName: call.toolName, input: call.input, turn: `${at}`, reason }];
+  });
+}
+
+const partsOf = ({ content }: { content: unknown }): Any[] => (Array.isArray(content) ? content : []);
 
 /** The arguments to execute, with what the schema had made of them (dates, defaults) where callgate left them alone. */
 export function restored(input: Any, args: Record<string, unknown>): unknown {

@@ -2,7 +2,7 @@
 import { asSchema, jsonSchema } from "ai";
 
 import type { Any, AnyTool } from "./ai-sdk-calls.js";
-import type { Parameters, Said } from "./index.js";
+import { type Parameters, type Said, ToolFailed } from "./index.js";
 
 /** The tools' schemas as the model is to see them: asked for once, with the first of them that is needed. */
 export class ShownTools {
@@ -32,6 +32,19 @@ export class ShownTools {
     await this.#schemas();
     const [args, said] = this.parameters.taken(name, input);
     return [args, { ...said, takes: this.parameters.takes(name) }];
+  }
+
+  /**
+   * Arguments that a person chose, as the tool's schema makes them (dates, defaults).
+   *
+   * @throws ToolFailed if they do not fit it.
+   */
+  async fit({ inputSchema }: AnyTool, args: unknown): Promise<unknown> {
+    const checked = await asSchema(inputSchema).validate?.(args);
+    if (checked?.success === false) {
+      throw new ToolFailed(`The approved arguments do not fit the tool: ${checked.error.message}`);
+    }
+    return checked ? checked.value : args;
   }
 
   #schemas(): Promise<Map<string, Any>> {

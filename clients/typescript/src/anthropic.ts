@@ -3,7 +3,7 @@
  *
  * ```ts
  * messages.push({ role: "assistant", content: reply.content });
- * messages.push(...(await toolMessages(toolbox, messages)));
+ * messages.push(...(await toolMessages(toolbox, messages, reply)));
  * ```
  *
  * It takes what the package `@anthropic-ai/sdk` gives and takes, in any version.
@@ -11,6 +11,7 @@
  * @module
  */
 import type { Toolbox } from "./index.js";
+import { answer } from "./loops.js";
 
 /** The message that answers a message's calls. */
 export interface ResultMessage {
@@ -42,22 +43,27 @@ interface ToolUse {
  * `toolbox.schemas` first. Tools that Anthropic itself runs are left alone.
  *
  * @param messages - The conversation, with the model's last message at its end.
+ * @param response - What the API returned, or else what has its `usage` and `model`: they are booked with these calls,
+ * or where there are none with the next ones.
  * @returns One message to append; none where the last message has no calls.
- * @throws {@link CallgateError} As of {@link Gate.run}.
+ * @throws {@link CallgateError} As of {@link Gate.run}; {@link RunEnded} where `toolbox.toolsDisabled` was true before.
  */
-export async function toolMessages(toolbox: Toolbox, messages: readonly object[]): Promise<ResultMessage[]> {
+export async function toolMessages(
+  toolbox: Toolbox,
+  messages: readonly object[],
+  response?: object,
+): Promise<ResultMessage[]> {
   const { role, content } = (messages.at(-1) ?? {}) as { role?: string; content?: string | readonly ToolUse[] };
   const blocks = role === "assistant" && Array.isArray(content) ? (content as readonly ToolUse[]) : [];
   const uses = blocks.filter(({ type }) => type === "tool_use");
-  if (uses.length === 0) return [];
-  const outcomes = await toolbox.gate.batch(
-    uses.map(({ id, name, input }) => toolbox.call(name, input, { callId: id })),
-  );
-  const results = outcomes.map(({ text, isError }, n) => ({
-    type: "tool_result" as const,
-    tool_use_id: uses[n]?.id ?? "",
-    content: text,
-    is_error: isError,
-  }));
-  return [{ role: "user", content: results }];
+  const calls = uses.map(({ id, name, input }) => toolbox.call(name, input, { callId: id }));
+  return answer(toolbox, calls, response, (outcomes) => {
+    const results = outcomes.map(({ text, isError }, n) => ({
+      type: "tool_result" as const,
+      tool_use_id: uses[n]?.id ?? "",
+      content: text,
+      is_error: isError,
+    }));
+    return [{ role: "user", content: results }];
+  });
 }

@@ -1,14 +1,9 @@
 /** A call as a program hands it over, and what holds for it. */
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 
-import {
-  type Caller,
-  type Permit,
-  type ToolCall,
-  ToolCallSchema,
-  type UsageSchema,
-} from "./gen/callgate/v1/types_pb.js";
-import { checkMs } from "./times.js";
+import { type Caller, type Permit, type ToolCall, ToolCallSchema } from "./gen/callgate/v1/types_pb.js";
+import { checkMs, shown } from "./times.js";
+import type { ModelUsage, OnUsage } from "./usage.js";
 import { argumentsJson, newId, sha256 } from "./values.js";
 
 const ID_BYTES_MAX = 200;
@@ -27,6 +22,8 @@ export interface Running {
    * it, here or in the permit, has received it, and is reported so: read it only where it is sent on.
    */
   idempotencyKey: string | undefined;
+  /** True where a person approved these arguments instead of the model's. */
+  isEdited: boolean;
   /** Aborted when the caller's signal is, or the time is over. */
   signal: AbortSignal;
 }
@@ -60,8 +57,8 @@ export interface RunOptions {
   witness?: Witness | undefined;
   /** What it is expected to cost, in millionths of a US dollar. */
   costEstimateMicros?: number | undefined;
-  /** What the model used since the last call: `{ inputTokens: 1200n, outputTokens: 80n }`. */
-  usage?: MessageInitShape<typeof UsageSchema> | undefined;
+  /** What the model used since the last call, as `usageOf` reads it of its answer; several, where several count. */
+  usage?: ModelUsage | readonly ModelUsage[] | undefined;
   /** Instead of the gate's. */
   patienceMs?: number | undefined;
   /** Instead of the gate's. */
@@ -123,6 +120,18 @@ export function checkNames(what: string, given: object, known: object): void {
   throw new TypeError(`${what} has no option ${unknown.join(", ")}; its options are ${Object.keys(known).join(", ")}`);
 }
 
+/** @throws TypeError naming what is no text. */
+export function checkText(name: string, given: unknown, isRequired = false): void {
+  if (typeof given === "string" || (given === undefined && !isRequired)) return;
+  throw new TypeError(`${name}: ${shown(given)} is no text`);
+}
+
+/** @throws TypeError naming what is no function. */
+export function checkFunction(name: string, given: unknown): void {
+  if (given !== undefined && typeof given !== "function")
+    throw new TypeError(`${name}: ${shown(given)} is no function`);
+}
+
 /** Which tools run while the plane is away: all, these, or those of which the function says so. */
 export type FailOpen = boolean | Iterable<string> | ((tool: string) => boolean);
 
@@ -131,6 +140,7 @@ export interface Rules {
   caller: Caller;
   patienceMs: number;
   approvalWaitMs: number;
+  usage: OnUsage | undefined;
   runsWithoutPlane: (tool: string) => boolean;
 }
 
@@ -141,17 +151,14 @@ export interface Rules {
  */
 export async function proposed(call: Call): Promise<ToolCall> {
   checkNames("a call", call, CALL_OPTIONS);
-  for (const name of ["tool", "callId", "turn"] as const) {
-    const given = call[name];
-    if (typeof given !== "string" && (given !== undefined || name === "tool")) {
-      throw new TypeError(`${name}: ${given} is no text`);
-    }
-  }
+  for (const name of ["tool", "callId", "turn", "justification"] as const) checkText(name, call[name], name === "tool");
   for (const name of ["patienceMs", "approvalWaitMs", "timeoutMs"] as const) checkMs(name, call[name]);
-  if (call.witness !== undefined && typeof call.witness !== "function") {
-    throw new TypeError(`witness: ${typeof call.witness} is no function`);
-  }
+  checkFunction("witness", call.witness);
   if (typeof call.execute !== "function") throw new TypeError(`execute: ${typeof call.execute} is no function`);
+  const { costEstimateMicros: cost } = call;
+  if (cost !== undefined && !(Number.isSafeInteger(cost) && cost >= 0)) {
+    throw new TypeError(`costEstimateMicros: ${shown(cost)} is no whole number from 0 on`);
+  }
   const asked = create(ToolCallSchema, {
     tool: call.tool,
     argumentsJson: argumentsJson(call.args),
@@ -161,7 +168,7 @@ export async function proposed(call: Call): Promise<ToolCall> {
     justificationParameter: call.justificationParameter ?? "",
     repeatParameter: call.repeatParameter ?? "",
   });
-  if (call.costEstimateMicros !== undefined) asked.costEstimateMicros = BigInt(call.costEstimateMicros);
+  if (cost !== undefined) asked.costEstimateMicros = BigInt(cost);
   return asked;
 }
 

@@ -115,6 +115,35 @@ export class CallRefused extends Error {
   }
 }
 
+/**
+ * The call was not run again: it is answered with the result of an earlier execution, whose value this process does not
+ * have. `value` is that result as JSON says it, which lacks what JSON has no words for, such as the class of an object.
+ */
+export class Replayed extends CallRefused {
+  override name = "Replayed";
+
+  get value(): unknown {
+    return this.outcome.previous?.value;
+  }
+}
+
+/** Every further call of this run is refused, and the model was told so, and called again. Nothing was executed. */
+export class RunEnded extends Error {
+  override name = "RunEnded";
+
+  /**
+   * @param outcomes - Of the calls that were refused last.
+   * @param messages - What answers them, for a conversation that goes on in another run.
+   */
+  constructor(
+    readonly outcomes: readonly Outcome[],
+    readonly messages: readonly object[],
+  ) {
+    const why = outcomes.find(({ toolsDisabled }) => toolsDisabled)?.message ?? "no further call is let through";
+    super(`the model called tools again although none is let through: ${why}`);
+  }
+}
+
 /** What a {@link ToolFailed} says beside its message. */
 export interface ToolFailure {
   /** A type name of the provider's: `rate_limit_error`. */

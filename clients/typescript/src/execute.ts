@@ -3,9 +3,8 @@ import { create } from "@bufbuild/protobuf";
 
 import type { Call, Running } from "./call.js";
 import { NotStarted } from "./errors.js";
-import { toolError } from "./failures.js";
 import { type RecordRequest, RecordRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
-import { OutcomeStatus } from "./gen/callgate/v1/types_pb.js";
+import { OutcomeStatus, type ToolError } from "./gen/callgate/v1/types_pb.js";
 import { LONGEST_MS, sleep } from "./times.js";
 import { success, type Told } from "./values.js";
 
@@ -133,18 +132,24 @@ function stoppedBy(signal: AbortSignal | undefined, ms: number | undefined, tool
 }
 
 /** Never rejects: what was returned or thrown may be anything, and is to be reported all the same. */
-export async function reportOf(settled: Settled): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
+export async function reportOf(
+  settled: Settled,
+  describe: (error: unknown) => ToolError,
+): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
   try {
-    return await told(settled);
+    return await told(settled, describe);
   } catch {
-    if (!settled.isValue) return told({ isValue: false, error: new Error("an error that cannot be shown") });
+    if (!settled.isValue) return told({ isValue: false, error: new Error("an error that cannot be shown") }, describe);
     return { ...(await success("a value that cannot be shown")), value: settled.value };
   }
 }
 
-async function told(settled: Settled): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
+async function told(
+  settled: Settled,
+  describe: (error: unknown) => ToolError,
+): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
   if (settled.isValue) return success(settled.value);
-  const error = toolError(settled.error);
+  const error = describe(settled.error);
   const report = create(RecordRequestSchema, { status: OutcomeStatus.ERROR, error });
   return { report, told: { text: error.message, isStored: true, digest: "", size: 0 }, value: undefined };
 }

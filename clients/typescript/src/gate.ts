@@ -2,15 +2,23 @@
 import { create } from "@bufbuild/protobuf";
 
 import type { Call, Execute, FailOpen, Rules, RunOptions } from "./call.js";
-import { checkNames, proposed } from "./call.js";
+import { checkFunction, checkNames, checkText, proposed } from "./call.js";
 import type { Client } from "./client.js";
-import { CallgateUnavailable } from "./errors.js";
+import { CallgateUnavailable, NotFound } from "./errors.js";
 import { BatchEvaluateRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
-import { CallerSchema, type Verdict } from "./gen/callgate/v1/types_pb.js";
+import {
+  type Caller,
+  CallerSchema,
+  type SessionState,
+  SessionStateSchema,
+  type Verdict,
+} from "./gen/callgate/v1/types_pb.js";
 import type { Outcome, ValueOf } from "./outcome.js";
 import { Run } from "./run.js";
 import { checkMs } from "./times.js";
 import { type ParameterOptions, Parameters, Toolbox, type Tools } from "./toolbox.js";
+import { booked, type ModelUsage, type OnUsage, sum } from "./usage.js";
+import { newId } from "./values.js";
 
 /** What a gate takes beside the session. Times are in milliseconds. */
 export interface GateOptions {
@@ -32,6 +40,24 @@ export interface GateOptions {
   approvalWaitMs?: number | undefined;
   /** Which tools run while the plane is away; none. */
   failOpen?: FailOpen | undefined;
+  /**
+   * Called with the usage of each answer of the model, as the adapters read it, before it is booked: it gives what is
+   * booked, such as with its cost ({@link priced} makes one of a table of prices), or undefined for nothing. Without
+   * it, tokens and model are booked. A budget in dollars counts only a cost that is given here.
+   */
+  usage?: OnUsage | undefined;
+}
+
+/** How long the summary of a session's state may be. */
+export interface SummaryOptions {
+  /** Of `summaryForModel`, in tokens, 300 to 8000; 1500. */
+  summaryTokens?: number | undefined;
+}
+
+/** What of a session's state is wanted. */
+export interface StateOptions extends SummaryOptions {
+  /** How many of the last calls, 1 to 64; 20. Open and held calls come on top. */
+  lastCalls?: number | undefined;
 }
 
 /** How a call is only judged. */
@@ -52,6 +78,7 @@ const OPTIONS = {
   patienceMs: 1,
   approvalWaitMs: 1,
   failOpen: 1,
+  usage: 1,
 } satisfies Record<keyof GateOptions, 1>;
 const PATIENCE_MS = 60_000;
 const APPROVAL_WAIT_MS = 300_000;
@@ -61,6 +88,7 @@ const BATCH_MAX = 64;
 export class Gate {
   readonly #options: GateOptions;
   readonly #rules: Rules;
+  #toolsDisabled = false;
 
   /** @throws TypeError or RangeError naming the option that makes no sense. */
   constructor(
@@ -71,18 +99,84 @@ export class Gate {
     checkNames("a gate", options, OPTIONS);
     this.#options = options;
     const { runId, agentId, parentSessionId, userId, host, phase } = options;
-    const { patienceMs = PATIENCE_MS, approvalWaitMs = APPROVAL_WAIT_MS, failOpen = false } = options;
+    const { patienceMs = PATIENCE_MS, approvalWaitMs = APPROVAL_WAIT_MS, failOpen = false, usage } = options;
     checkMs("patienceMs", patienceMs);
     checkMs("approvalWaitMs", approvalWaitMs);
+    checkFunction("usage", usage);
     const ids = { sessionId, runId, agentId, parentSessionId, userId, host, phase };
+    checkText("sessionId", sessionId, true);
+    for (const [name, value] of Object.entries(ids)) checkText(name, value);
     const known = Object.fromEntries(Object.entries(ids).filter(([, value]) => value !== undefined));
     const caller = create(CallerSchema, known);
-    this.#rules = { caller, patienceMs, approvalWaitMs, runsWithoutPlane: predicate(failOpen) };
+    this.#rules = { caller, patienceMs, approvalWaitMs, usage, runsWithoutPlane: predicate(failOpen) };
+  }
+
+  /** @internal */
+  get caller(): Caller {
+    return this.#rules.caller;
   }
 
   /** The same gate with other options, such as the next `runId`. */
   with(options: GateOptions): Gate {
     return new Gate(this.client, this.sessionId, { ...this.#options, ...options });
+  }
+
+  /**
+   * The gate of the session's next run, such as one message of the user: it clears what a loop had stopped. Without a
+   * `runId`, the run gets one that no other has.
+   */
+  newRun(runId: string = newId()): Gate {
+    return this.with({ runId });
+  }
+
+  /**
+   * Whether every further call of this run is refused, as the last outcome of this gate says: give the model no tools,
+   * and let it give its final answer.
+   */
+  get toolsDisabled(): boolean {
+    return this.#toolsDisabled;
+  }
+
+  /**
+   * The session's calls, loops and budgets; of a session without a call, nothing but its id.
+   *
+   * @throws {@link CallgateError} if the request is at fault, or the plane gives no answer.
+   */
+  async state({ lastCalls = 0, summaryTokens = 0 }: StateOptions = {}): Promise<SessionState> {
+    const { sessionId } = this;
+    return this.#stateOf(this.client.calls.getSessionState({ sessionId, lastCalls, summaryTokens }));
+  }
+
+  /**
+   * Tells the plane that the model's context was cut or summarized: the model has forgotten earlier results, and gets
+   * them once more. `summaryForModel` of the answer goes back into the context: it has the calls so far, and those not
+   * to repeat. A session without a call has nothing to tell.
+   *
+   * @throws {@link CallgateError} as of {@link state}. It is not sent again where no answer comes.
+   */
+  async compacted({ summaryTokens = 0 }: SummaryOptions = {}): Promise<SessionState> {
+    const { sessionId } = this;
+    return this.#stateOf(this.client.sessions.markCompacted({ sessionId, summaryTokens }));
+  }
+
+  async #stateOf(answer: Promise<{ state?: SessionState | undefined }>): Promise<SessionState> {
+    const nothing = create(SessionStateSchema, { sessionId: this.sessionId });
+    try {
+      return (await answer).state ?? nothing;
+    } catch (error) {
+      if (error instanceof NotFound) return nothing;
+      throw error;
+    }
+  }
+
+  /**
+   * Books a usage with the next call of this session, by whichever gate of this client.
+   *
+   * @internal
+   */
+  pend(used: ModelUsage | undefined): void {
+    const { usage, log } = { usage: this.#rules.usage, log: this.client.plane.settings.log };
+    if (used) this.client.plane.usage.add(this.sessionId, booked(used, usage, log));
   }
 
   /** The gate of another session with the same options, but for these. */
@@ -104,9 +198,8 @@ export class Gate {
     execute: Execute<R>,
     options: RunOptions = {},
   ): Promise<Outcome<ValueOf<R>>> {
-    return this.#all([{ ...options, tool, args, execute }], ([run]) => (run as Run).flow()) as Promise<
-      Outcome<ValueOf<R>>
-    >;
+    const work = async ([run]: Run[]) => [await (run as Run).flow()];
+    return this.#all([{ ...options, tool, args, execute }], work).then(([outcome]) => outcome as Outcome<ValueOf<R>>);
   }
 
   /**
@@ -127,7 +220,7 @@ export class Gate {
     const { dryRun = false, maxWaitMs = 0, ...rest } = options;
     checkMs("maxWaitMs", maxWaitMs);
     const call = { ...rest, tool, args, execute: () => undefined };
-    if (!dryRun) return this.#all([call], ([run]) => (run as Run).judged(maxWaitMs));
+    if (!dryRun) return this.#marked([call], ([run]) => (run as Run).judged(maxWaitMs));
     return new Run(this.client.plane, this.#rules, call, await proposed(call)).judgedDry(maxWaitMs);
   }
 
@@ -141,17 +234,28 @@ export class Gate {
     return new Parameters(this, options);
   }
 
-  /** Marks the calls as run here while it works on them. */
-  async #all<T>(calls: readonly Call[], work: (runs: Run[]) => Promise<T>): Promise<T> {
+  async #all(calls: readonly Call[], work: (runs: Run[]) => Promise<Outcome[]>): Promise<Outcome[]> {
+    const outcomes = await this.#marked(calls, work);
+    const judged = outcomes.filter(({ decision }) => decision !== undefined);
+    if (judged.length > 0) this.#toolsDisabled = judged.some(({ toolsDisabled }) => toolsDisabled);
+    return outcomes;
+  }
+
+  /** Marks the calls as run here while it works on them, and has the first book what waits to be booked. */
+  async #marked<T>(calls: readonly Call[], work: (runs: Run[]) => Promise<T>): Promise<T> {
     const { plane } = this.client;
     const runs: Run[] = [];
     for (const call of calls) runs.push(new Run(plane, this.#rules, call, await proposed(call)));
     const ends: (() => void)[] = [];
+    const [first] = runs;
+    const pending = first && plane.usage.take(this.sessionId);
+    if (first) first.usage = sum([first.usage, pending]);
     try {
       for (const { asked } of runs) ends.push(plane.begin(this.#rules.caller, asked.callId));
       return await work(runs);
     } finally {
       for (const end of ends) end();
+      if (!first?.isJudged) plane.usage.add(this.sessionId, pending);
     }
   }
 
@@ -175,7 +279,7 @@ export class Gate {
 
   async #judge(runs: Run[], firsts: Map<Run, Verdict | CallgateUnavailable>): Promise<void> {
     const { caller } = this.#rules;
-    const usage = runs.find(({ call }) => call.usage)?.call.usage;
+    const usage = sum(runs.map((run) => run.usage));
     const calls = await Promise.all(runs.map((run) => run.askedNow()));
     const request = create(BatchEvaluateRequestSchema, { caller, calls, ...(usage && { usage }) });
     try {

@@ -1,7 +1,7 @@
 /** What came of a call, and what its model is to see. */
-import { CallRefused } from "./errors.js";
+import { CallRefused, Replayed } from "./errors.js";
 import type { RecordResponse } from "./gen/callgate/v1/gate_service_pb.js";
-import { Decision, type Verdict } from "./gen/callgate/v1/types_pb.js";
+import type { Decision, Verdict } from "./gen/callgate/v1/types_pb.js";
 
 /** What a {@link Result} says of its value. */
 export interface ResultFacts {
@@ -57,6 +57,10 @@ export class Outcome<T = unknown> {
   declare readonly recorded: boolean;
   /** As the plane knows the call. */
   declare readonly callId: string;
+  /** For a repetition that is answered with its previous result whole: that result, as JSON has it. */
+  declare readonly previous: { value: unknown } | undefined;
+  /** The value of the execution that gave it, where that was in this process. */
+  declare readonly first: { value: T } | undefined;
   /** The plane's last verdict, as it came. */
   declare readonly verdict: Verdict | undefined;
   /** Its last answer to a report, as it came. */
@@ -78,17 +82,17 @@ export class Outcome<T = unknown> {
   }
 
   /**
-   * The value, or for REUSE the previous result.
+   * The value; for a repetition (REUSE) that of the first execution, of the same type.
    *
-   * @throws {@link CallRefused} if the call was not let through, or its previous result is not stored whole;
+   * @throws {@link Replayed} for a repetition of an execution whose value is not in this process: its `value` is the
+   * result as JSON; {@link CallRefused} if the call was not let through, or its previous result is not stored whole;
    * {@link CallgateUnavailable} if nobody could be asked; else what `execute` threw.
    */
   unwrap(): T {
     if (this.error !== undefined) throw this.error;
     if (this.ran) return this.value as T;
-    const told = this.decision === Decision.REUSE ? JSON.parse(this.text) : {};
-    if (!("previous_result" in told) || told.previous_result_truncated) throw new CallRefused(this);
-    return told.previous_result;
+    if (this.first) return this.first.value;
+    throw this.previous ? new Replayed(this) : new CallRefused(this);
   }
 }
 
@@ -109,4 +113,6 @@ const NOTHING: Partial<Facts<unknown>> = {
   recorded: false,
   verdict: undefined,
   record: undefined,
+  previous: undefined,
+  first: undefined,
 };

@@ -5,6 +5,7 @@ import { Code, createClient, type Client as Stub, type Transport } from "@connec
 import { platform } from "#platform";
 
 import { CallIdReused } from "./errors.js";
+import { FirstValues } from "./firsts.js";
 import { ApprovalService } from "./gen/callgate/v1/approval_service_pb.js";
 import { GateService, RecordRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
 import { type Caller, OutcomeStatus, type Permit } from "./gen/callgate/v1/types_pb.js";
@@ -12,6 +13,7 @@ import { keyOf, type Report, Reports, type Unsent } from "./reports.js";
 import type { Settings } from "./settings.js";
 import { timestampMs, unref } from "./times.js";
 import { headers, retry, typed } from "./transport.js";
+import { PendingUsage } from "./usage.js";
 
 // The lease is told by the plane's clock. Where this machine's is another one, it would look longer than it is.
 const LONGEST_BEAT_MS = 60_000;
@@ -23,6 +25,8 @@ export class Plane {
   /** For what waits long, on a connection of its own: a server answers so many requests of one at a time. */
   readonly waiting: Stub<typeof GateService>;
   readonly reports: Reports;
+  readonly firsts = new FirstValues();
+  readonly usage = new PendingUsage();
   readonly #connections;
   readonly #approvals: Stub<typeof ApprovalService>;
   readonly #running = new Set<string>();
@@ -30,7 +34,7 @@ export class Plane {
   constructor(readonly settings: Settings) {
     const interceptors = [retry, headers(settings)];
     this.#connections = [1, 2].map(() => platform.connect(settings, interceptors));
-    const [transport, waiting] = this.#connections.map((way) => typed(way.transport, settings.timeoutMs));
+    const [transport, waiting] = this.#connections.map((way) => typed(way.transport, settings));
     this.transport = transport as Transport;
     this.calls = createClient(GateService, this.transport);
     this.waiting = createClient(GateService, waiting as Transport);

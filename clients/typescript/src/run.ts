@@ -2,9 +2,11 @@
 import { create } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 
-import { type Call, type Rules, stateOf } from "./call.js";
+import { ended, type Reported, refused, reported, waitMs } from "./answers.js";
+import { type Call, proposed, type Rules, stateOf } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
-import { execute, giveKey, type Ran, reportOf } from "./execute.js";
+import { execute, giveKey, type Ran, reportOf, type Settled } from "./execute.js";
+import { describer } from "./failures.js";
 import { WithdrawApprovalRequestSchema } from "./gen/callgate/v1/approval_service_pb.js";
 import {
   type EvaluateRequest,
@@ -19,6 +21,7 @@ import {
   type Permit,
   Repeat,
   type ToolCall,
+  type Usage,
   type Verdict,
 } from "./gen/callgate/v1/types_pb.js";
 import { Outcome, type OutcomeMembers } from "./outcome.js";
@@ -26,20 +29,13 @@ import type { Plane } from "./plane.js";
 import { isPermanent, keyOf } from "./reports.js";
 import * as texts from "./texts.js";
 import { durationFromMs, msOf, sleep } from "./times.js";
-import { readable, readJson, type Told } from "./values.js";
+import { booked, sum } from "./usage.js";
+import { readable, readJson } from "./values.js";
 
 /** How long the server waits at most, in milliseconds. */
 const POLL_MS = 60_000;
 /** Between two questions of a call that waits, where the server did not wait itself. */
 const PAUSE_MS = 1_000;
-
-/** What is reported of an execution. */
-interface Reported {
-  ran: Ran;
-  report: RecordRequest;
-  told: Told;
-  value: unknown;
-}
 
 /** One call. */
 export class Run {
@@ -53,6 +49,15 @@ export class Run {
   };
   /** The plane may have permitted what does not run: a question has no answer, or its permit is not used yet. */
   #isOpen = false;
+  /** Errors of this call, as the plane and the model are told them. */
+  readonly #describe: ReturnType<typeof describer>;
+  #fingerprint = "";
+  /** Booked with the first judgement, and by the plane with no later one of this call. */
+  usage: Usage | undefined;
+  /** The plane has answered once. */
+  isJudged = false;
+  /** What the model is told next to the result; empty: nothing. */
+  notice = "";
 
   constructor(
     readonly plane: Plane,
@@ -63,6 +68,10 @@ export class Run {
     this.key = keyOf(rules.caller.sessionId, asked.callId);
     this.#patienceMs = call.patienceMs ?? rules.patienceMs;
     this.#approvalMs = call.approvalWaitMs ?? rules.approvalWaitMs;
+    const place = `${asked.callId} of session ${rules.caller.sessionId}`;
+    this.#describe = describer(call.tool, place, plane.settings.log);
+    const used = [call.usage ?? []].flat();
+    this.usage = sum(used.map((one) => booked(one, rules.usage, plane.settings.log)));
   }
 
   /** As the plane is asked now. */
@@ -78,6 +87,7 @@ export class Run {
   /** All of it; `first` is the answer to a question that was put for many calls. */
   async flow(first?: Verdict | CallgateUnavailable): Promise<Outcome> {
     this.#isOpen = first instanceof CallgateUnavailable || first?.decision === Decision.ALLOW;
+    this.isJudged = first !== undefined && !(first instanceof CallgateUnavailable);
     try {
       const unreported = await this.#reportEarlier();
       if (unreported) return unreported;
@@ -141,12 +151,30 @@ export class Run {
         if (outcome && error instanceof CallgateUnavailable) return outcome;
         throw error;
       }
-      if (verdict.decision !== Decision.ALLOW) return outcome ? ended(outcome, verdict) : this.#refused(verdict);
+      if (verdict.decision !== Decision.ALLOW) {
+        if (outcome) return ended(outcome, verdict);
+        if (verdict.approvedArgumentsJson && !this.notice) return this.#runEdited(verdict);
+        return this.#outcome(refused(this.plane, verdict, this.notice));
+      }
       outcome = await this.#execute(verdict, verdict.permit as Permit);
       const pauseMs = this.#advised(outcome);
       if (pauseMs === undefined) return outcome;
       this.#patienceMs -= pauseMs;
       await sleep(pauseMs, this.call.signal);
+    }
+  }
+
+  /** A person approved other arguments, which the plane permits to a call of another id: that one runs instead. */
+  async #runEdited({ approvedArgumentsJson: args }: Verdict): Promise<Outcome> {
+    const { turn: _, usage: __, ...rest } = this.call;
+    const call: Call = { ...rest, args, callId: `${this.asked.callId}/edited` };
+    const run = new Run(this.plane, this.rules, call, await proposed(call));
+    run.notice = texts.edited(args);
+    const end = this.plane.begin(this.rules.caller, run.asked.callId);
+    try {
+      return await run.flow();
+    } finally {
+      end();
     }
   }
 
@@ -205,7 +233,7 @@ export class Run {
   }
 
   async #question(maxWaitMs: number): Promise<EvaluateRequest> {
-    const { usage } = this.call;
+    const { usage } = this;
     const call = await this.askedNow();
     const request = create(EvaluateRequestSchema, { caller: this.rules.caller, call, ...(usage && { usage }) });
     if (maxWaitMs > 0) request.maxWait = durationFromMs(Math.ceil(maxWaitMs));
@@ -225,6 +253,7 @@ export class Run {
         ...(signal && { signal }),
       });
       const verdict = answer.verdict as Verdict;
+      this.isJudged = true;
       this.#isOpen = verdict.decision === Decision.ALLOW;
       return verdict;
     } catch (error) {
@@ -259,6 +288,7 @@ export class Run {
   }
 
   async #execute(verdict: Verdict, permit: Permit): Promise<Outcome> {
+    this.#fingerprint = verdict.fingerprint;
     const args = readJson(permit.argumentsJson || this.asked.argumentsJson || "{}") as Record<string, unknown>;
     this.#isKeySent = false;
     const { idempotencyArgument: key } = permit;
@@ -281,10 +311,10 @@ export class Run {
     const idempotencyKey = permit?.idempotencyKey;
     // Whatever comes of it is reported.
     this.#isOpen = false;
-    const ran = await execute(this.call, args, { callId, attempt, permit, idempotencyKey, onKeyRead: this.#onKeyRead });
-    const { report, told, value } = await reportOf(ran.settled);
-    report.status = ran.status;
-    report.notStarted = ran.isNotStarted;
+    const known = { callId, attempt, permit, idempotencyKey, isEdited: this.notice !== "" };
+    const ran = await execute(this.call, args, { ...known, onKeyRead: this.#onKeyRead });
+    const { report, told, value } = await this.#told(ran.settled);
+    Object.assign(report, { status: ran.status, notStarted: ran.isNotStarted });
     report.duration = durationFromMs(ran.durationMs);
     report.witnessAfter = await this.#state();
     if (ran.status === OutcomeStatus.CANCELLED) delete report.error;
@@ -296,6 +326,13 @@ export class Run {
       throw ran.rejection.reason;
     }
     return { ran, report, told, value };
+  }
+
+  /** What is reported; a value is kept for repetitions, since it may be recorded later. */
+  async #told(settled: Settled) {
+    const told = await reportOf(settled, this.#describe);
+    if (settled.isValue && told.told.isStored) this.plane.firsts.keep(this.#fingerprint, told.told.text, told.value);
+    return told;
   }
 
   /** The answer; undefined where the value is all that there is. */
@@ -314,7 +351,7 @@ export class Run {
   /** What was called off and goes on: what comes of it settles an outcome that leaves its effect open. */
   #reportLate({ late }: Ran): void {
     void late?.then(async (settled) => {
-      const { report } = await reportOf(settled);
+      const { report } = await this.#told(settled);
       await this.plane.reports.put(this.#addressed(report));
     });
   }
@@ -338,31 +375,8 @@ export class Run {
     return this.#reported(undefined, reported, undefined);
   }
 
-  #refused(verdict: Verdict): Outcome {
-    const { toolResultJson: text, isError, decision, reason, toolsDisabled, approvalId } = verdict;
-    return this.#outcome({ text, isError, decision, reason, toolsDisabled, approvalId, recorded: true, verdict });
-  }
-
-  #reported(verdict: Verdict | undefined, { ran, told, value }: Reported, record: RecordResponse | undefined): Outcome {
-    const hasFailed = !ran.settled.isValue;
-    const isJson = hasFailed || (record !== undefined && told.isStored);
-    const plain = hasFailed ? texts.failed(told.text) : told.text;
-    const base = record && isJson ? record.toolResultJson : plain;
-    const hint = texts.hintOf(base, verdict?.nextContextHint, record?.nextContextHint);
-    return this.#outcome({
-      text: isJson ? texts.withWarning(base, hint) : texts.withHint(base, hint),
-      hint,
-      isError: record?.isError ?? hasFailed,
-      decision: verdict?.decision,
-      ran: true,
-      value,
-      error: ran.settled.isValue ? undefined : (ran.settled.error ?? new Error("execute threw nothing")),
-      reason: verdict?.reason ?? texts.UNAVAILABLE,
-      toolsDisabled: verdict?.toolsDisabled || record?.toolsDisabled || false,
-      recorded: record !== undefined,
-      verdict,
-      record,
-    });
+  #reported(verdict: Verdict | undefined, what: Reported, record: RecordResponse | undefined): Outcome {
+    return this.#outcome(reported(verdict, what, record, this.notice));
   }
 
   /** How long to wait before a retry; undefined where that is not for a client to decide, or patience is over before. */
@@ -383,13 +397,4 @@ export class Run {
   #outcome(members: Omit<OutcomeMembers<unknown>, "callId">): Outcome {
     return new Outcome({ callId: this.asked.callId, attempts: this.#attempts, ...members });
   }
-}
-
-/** The retry was refused: the model is told what the last attempt gave. */
-function ended(outcome: Outcome, verdict: Verdict): Outcome {
-  return new Outcome({ ...outcome, toolsDisabled: outcome.toolsDisabled || verdict.toolsDisabled });
-}
-
-function waitMs(verdict: Verdict): number {
-  return msOf(verdict.retryAfter) ?? 0;
 }

@@ -1,5 +1,5 @@
 /** Which plane is asked, and what is shown to it. */
-import { checkNames } from "./call.js";
+import { checkFunction, checkNames, checkText } from "./call.js";
 import { checkMs } from "./times.js";
 
 /** What a client is told. What is left out comes from the environment (Node alone), by the command line's names. */
@@ -59,14 +59,16 @@ const OPTIONS = {
 /** @throws Error naming the option that makes no sense. */
 export function settingsOf(options: ClientOptions, defaults: ClientOptions): Settings {
   checkNames("a client", options, OPTIONS);
+  for (const name of ["server", "token", "by", "ca", "cert", "key"] as const) checkText(name, options[name]);
+  checkFunction("log", options.log);
+  checkMs("timeoutMs", options.timeoutMs);
   const pick = <K extends keyof ClientOptions>(name: K) => options[name] ?? (defaults[name] || undefined);
   const given = pick("server") ?? DEFAULT_SERVER;
   const socket = given.startsWith("unix:") ? given.slice("unix:".length) : undefined;
   const server = urlOf(socket === undefined ? given : "http://localhost");
   const token = pick("token");
   const [cert, key] = [pick("cert"), pick("key")];
-  const timeoutMs = Math.min(pick("timeoutMs") ?? TIMEOUT_MS, LONGEST_TIMEOUT_MS);
-  checkMs("timeoutMs", timeoutMs);
+  const timeoutMs = Math.min(options.timeoutMs ?? TIMEOUT_MS, LONGEST_TIMEOUT_MS);
   if (!cert !== !key) throw new TypeError("cert and key go together: a certificate is shown with its key");
   const by = pick("by");
   for (const [name, value] of Object.entries({ token, by })) {

@@ -13,8 +13,25 @@ export function hintOf(text: string, ...hints: (string | undefined)[]): string {
 
 /** The JSON object with the hint as its member `warning`, put in as text, so that results stay byte for byte. */
 export function withWarning(json: string, hint: string): string {
-  if (!hint) return json;
-  return `${json.slice(0, -1)}${json === "{}" ? "" : ","}"warning":${JSON.stringify(hint)}}`;
+  return withMember(json, "warning", hint);
+}
+
+/** The same with a member of any name; empty: as it is. */
+export function withMember(json: string, name: string, text: string): string {
+  if (!text) return json;
+  return `${json.slice(0, -1)}${json === "{}" ? "" : ","}"${name}":${JSON.stringify(text)}}`;
+}
+
+/** What a person approved instead of the model's own arguments. */
+export function edited(json: string): string {
+  return `A person approved this call with other arguments instead of yours, which did not run: ${json}.`;
+}
+
+/** The previous result of a repetition; undefined where it is not whole in the text. */
+export function previousOf(json: string): { value: unknown } | undefined {
+  const told = JSON.parse(json) as { previous_result?: unknown; previous_result_truncated?: boolean };
+  if (!("previous_result" in told) || told.previous_result_truncated) return undefined;
+  return { value: told.previous_result };
 }
 
 /** The text with the hint after it. */

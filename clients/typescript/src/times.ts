@@ -9,9 +9,19 @@ export function msOf(duration: Duration | undefined): number | undefined {
   return duration && durationMs(duration);
 }
 
-/** @throws RangeError naming the argument, for a time that is none. */
+/** A value in a message: text in quotes, so that "5" is told from 5. */
+export function shown(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value);
+  return typeof value === "object" && value !== null ? Object.prototype.toString.call(value) : String(value);
+}
+
+/**
+ * @throws TypeError naming the argument, for what is no number; RangeError for a time that is none.
+ */
 export function checkMs(name: string, ms: number | undefined): void {
-  if (ms !== undefined && !(ms >= 0)) throw new RangeError(`${name}: ${ms} is no time to wait`);
+  if (ms === undefined) return;
+  if (typeof ms !== "number") throw new TypeError(`${name}: ${shown(ms)} is no number of milliseconds`);
+  if (!(ms >= 0)) throw new RangeError(`${name}: ${ms} is no time to wait`);
 }
 
 /** The longest that a timer of JavaScript waits: past it, it would fire at once. */

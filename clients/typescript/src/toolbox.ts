@@ -44,9 +44,14 @@ export class Parameters {
     });
   }
 
+  /** What this tool's schema was given. */
+  added(tool: string): Added {
+    return this.#added.get(tool) ?? NOTHING_ADDED;
+  }
+
   /** The arguments without what was added to this tool's schema, and what the model said by that. */
   taken<A extends object | string>(tool: string, args: A): [A, Said] {
-    return taken(args, this.#added.get(tool) ?? NOTHING_ADDED);
+    return taken(args, this.added(tool));
   }
 
   /**
@@ -82,6 +87,11 @@ export class Toolbox extends Parameters {
     options: ParameterOptions = {},
   ) {
     super(gate, options);
+  }
+
+  /** As of the gate: then `tools: []` goes to the model. */
+  get toolsDisabled(): boolean {
+    return this.gate.toolsDisabled;
   }
 
   /**

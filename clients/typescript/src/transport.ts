@@ -2,7 +2,7 @@
 import { MethodOptions_IdempotencyLevel as Idempotency } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, type Interceptor, type StreamResponse, type Transport } from "@connectrpc/connect";
 
-import { CallgateError } from "./errors.js";
+import { CallgateError, CallgateUnavailable } from "./errors.js";
 import { RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
 import type { Settings } from "./settings.js";
 import { msOf, sleep } from "./times.js";
@@ -65,15 +65,15 @@ function pauseMs(attempt: number, error: unknown): number {
 }
 
 /** The transport with time limits, and with typed errors. */
-export function typed(transport: Transport, timeoutMs: number): Transport {
+export function typed(transport: Transport, settings: Settings): Transport {
   return {
     async unary(method, signal, limitMs, ...rest) {
-      const ownMs = UNLIMITED.has(method.name) ? undefined : (LONG_MS[method.name] ?? timeoutMs);
+      const ownMs = UNLIMITED.has(method.name) ? undefined : (LONG_MS[method.name] ?? settings.timeoutMs);
       try {
         return await transport.unary(method, signal, limitMs ?? ownMs, ...rest);
       } catch (error) {
         signal?.throwIfAborted();
-        throw CallgateError.of(error);
+        throw typedError(error, settings);
       }
     },
     async stream(method, signal, ...rest) {
@@ -86,6 +86,16 @@ export function typed(transport: Transport, timeoutMs: number): Transport {
       }
     },
   };
+}
+
+/** What OpenSSL says of a server that answers a TLS handshake in plain text. */
+const PLAIN_TEXT = /SSL routines.*(wrong version number|packet length too long|unknown protocol)/;
+
+function typedError(error: unknown, { server }: Settings): CallgateError {
+  if (server.protocol !== "https:" || !PLAIN_TEXT.test(String(error))) return CallgateError.of(error);
+  const next = `start it with a certificate, or use http://${server.host}`;
+  const message = `server: ${server.origin} does not speak TLS; ${next}`;
+  return new CallgateUnavailable(message, { code: Code.Unavailable, cause: error });
 }
 
 async function* typedMessages<T>(messages: AsyncIterable<T>, signal: AbortSignal | undefined): AsyncIterable<T> {

@@ -97,11 +97,12 @@ test("a call that waits for a person outlives a restart", async (t) => {
   const from = other.client({ timeoutMs: 6_000 });
   const session = newSession();
   const running = from.gate(session).run("ask_refund", {}, () => "refunded");
-  await pause(500);
+  const listed = async () => (await from.approvals.listApprovals({ sessionId: session })).approvals;
+  while ((await listed()).length === 0) await pause(50);
   await other.stop();
   await pause(1_500);
   await other.start();
-  const { approvals } = await from.approvals.listApprovals({ sessionId: session });
+  const approvals = await listed();
   const answer = { approvalId: approvals[0]?.approvalId ?? "", approve: true };
   await from.approvals.resolveApproval(answer, { headers: { "callgate-by": "ann" } });
   assert.equal((await running).unwrap(), "refunded");

@@ -21,10 +21,13 @@ export const platform: Platform = {
   },
   defaults() {
     const { env } = process;
-    const token = env["CALLGATE_TOKEN_FILE"] ? read("token", env["CALLGATE_TOKEN_FILE"]) : env["CALLGATE_TOKEN"];
     return {
       server: env["CALLGATE_SERVER"],
-      token: token?.trim(),
+      // A file is read where no token is given, and is not missed where one is.
+      get token() {
+        const file = env["CALLGATE_TOKEN_FILE"];
+        return (file ? read("CALLGATE_TOKEN_FILE", file) : env["CALLGATE_TOKEN"])?.trim();
+      },
       by: env["CALLGATE_BY"],
       ca: env["CALLGATE_CA"],
       cert: env["CALLGATE_CERT"],

@@ -67,10 +67,12 @@ test("a question to a person interrupts the graph, and the answer resumes it", a
   let state = await agent.invoke({ messages: "Go." }, thread);
   const asked: unknown[] = [];
   while ("__interrupt__" in state) {
-    const value = state.__interrupt__![0]!.value as ApprovalRequest;
-    assert.equal(value.type, "callgate_approval");
-    asked.push(value.args);
-    state = await agent.invoke(new Command({ resume: answer(value.args.amount) }), thread);
+    assert.equal(state.__interrupt__!.length, 1);
+    const { type, requests } = state.__interrupt__![0]!.value as ApprovalRequest;
+    assert.equal(type, "callgate_approval");
+    const [request] = requests;
+    asked.push(request!.args);
+    state = await agent.invoke(new Command({ resume: answer(request!.args["amount"]) }), thread);
   }
   assert.deepEqual(
     asked,
@@ -122,69 +124,122 @@ test("a call beside one that waits for a person runs once, although the graph co
   assert.equal(state.messages.at(-1)!.text, "done");
 });
 
-test("after a value that is no answer, the call waits for one in callgate", async () => {
+test("a graph that is resumed before somebody has answered in callgate is interrupted again", async () => {
   const shop = new Shop();
   const { agent } = cashier(shop, "o-4");
   const thread = { configurable: { thread_id: "langchain-elsewhere" } };
   const asked = await agent.invoke({ messages: "Go." }, thread);
-  const { approvalId } = asked.__interrupt__![0]!.value as ApprovalRequest;
-  const resumed = agent.invoke(new Command({ resume: "I have asked Ada" }), thread);
+  const { approvalId } = (asked.__interrupt__![0]!.value as ApprovalRequest).requests[0]!;
+  const still = await agent.invoke(new Command({ resume: "answered" }), thread);
+  assert.equal((still.__interrupt__![0]!.value as ApprovalRequest).requests[0]!.approvalId, approvalId);
   await ada(client, approvalId, { approve: true });
-  assert.match(toldOf((await resumed).messages)[0]!, /"charged":20/);
+  const { messages } = await agent.invoke(new Command({ resume: "answered" }), thread);
+  assert.match(toldOf(messages)[0]!, /"charged":20/);
   assert.equal(shop.executed.length, 1);
 });
 
-test("of several calls in one node none interrupts the graph, since its answers could be mixed up", async () => {
-  const shop = new Shop();
-  const agent = createAgent({
-    model: scripted([turnsOf("o-8").slice(-2)]),
-    tools: toolsOf(shop),
-    checkpointer: new MemorySaver(),
-    middleware: [callgateMiddleware(client)],
-    version: "v1",
+for (const version of ["v1", "v2"] as const) {
+  test(`several calls of a turn are asked about in one interrupt, each answered by itself: ${version}`, async () => {
+    const shop = new Shop();
+    const order = `o-several-${version}`;
+    const agent = createAgent({
+      model: scripted([turnsOf(order).slice(-2)]),
+      tools: toolsOf(shop),
+      checkpointer: new MemorySaver(),
+      middleware: [callgateMiddleware(client)],
+      version,
+    });
+    const thread = { configurable: { thread_id: `langchain-several-${version}` } };
+    const asked = await agent.invoke({ messages: "Go." }, thread);
+    assert.equal(asked.__interrupt__!.length, 1);
+    const { requests, actionRequests } = asked.__interrupt__![0]!.value as ApprovalRequest;
+    assert.deepEqual(
+      requests.map(({ args }) => args["amount"]),
+      [20, 900],
+    );
+    assert.equal(actionRequests.length, 2);
+    const decisions = [{ type: "approve" }, { type: "reject", message: "900 is too dear" }];
+    const { messages } = await agent.invoke(new Command({ resume: { decisions } }), thread);
+    assert.match(toldOf(messages).join(), /"charged":20.*900 is too dear/);
+    assert.equal(shop.executed.length, 1);
   });
-  after(person(client, "langchain-one-node", ({ amount }) => answer(amount)));
-  const state = await agent.invoke({ messages: "Go." }, { configurable: { thread_id: "langchain-one-node" } });
-  assert.equal(state.__interrupt__, undefined);
-  assert.match(toldOf(state.messages).join(), /"charged":20.*900 is too dear/);
+}
+
+const MISTAKES: [unknown, RegExp][] = [
+  ["yes", /resume: "yes" is no answer; answers are true, false, .*"answered"/],
+  [{ approve: "yes" }, /resume: {"approve":"yes"} is no answer/],
+  [{ decisions: [{ type: "respond" }] }, /resume: {"decisions":\[{"type":"respond"}\]} is no answer/],
+  [{ decisions: [] }, /resume: 0 decisions for 1 requests \(charge_card\)/],
+  [
+    { decisions: [{ type: "edit", editedAction: { name: "pay", args: {} } }] },
+    /editedAction.name: "pay" is not charge/,
+  ],
+  [{ decisions: [{ type: "edit", editedAction: { name: "charge_card" } }] }, /editedAction.args: null is no object/],
+];
+
+test("a value that is no answer is refused with the allowed shapes, and the graph takes another", async () => {
+  const shop = new Shop();
+  const { agent } = cashier(shop, "o-mistaken");
+  const thread = { configurable: { thread_id: "langchain-mistaken" } };
+  await agent.invoke({ messages: "Go." }, thread);
+  for (const [resume, message] of MISTAKES) {
+    await assert.rejects(agent.invoke(new Command({ resume }), thread), message);
+    assert.equal(shop.executed.length, 0);
+  }
+  const { messages } = await agent.invoke(new Command({ resume: true }), thread);
+  assert.match(toldOf(messages)[0]!, /"charged":20/);
 });
 
-/** An agent with a tool that callgate asks a person about, and that asks the user itself. */
-async function twofold(threadId: string) {
+test("arguments that a person edits run in place of the model's, and the model is told so", async () => {
+  const shop = new Shop();
+  const { agent } = cashier(shop, "o-edited");
+  const thread = { configurable: { thread_id: "langchain-edited" } };
+  await agent.invoke({ messages: "Go." }, thread);
+  const args = { order_id: "o-edited", amount: 15 };
+  const resume = { decisions: [{ type: "edit", editedAction: { name: "charge_card", args } }] };
+  const { messages } = await agent.invoke(new Command({ resume }), thread);
+  assert.deepEqual(
+    shop.executed.map((done) => done.args),
+    [args],
+  );
+  const [told] = toldOf(messages);
+  assert.match(told!, /"charged":15/);
+  assert.match(JSON.parse(told!).warning, /A person approved this call with other arguments .*"amount":15/);
+});
+
+test("an answer to callgate is none to a tool that asks the user itself, which cannot be approved so", async () => {
   const done: string[] = [];
   const asking = tool(() => `${done.push(interrupt("really?"))}`, {
     name: "charge_card",
     description: "Charges.",
     schema: charge,
   });
-  const checkpointer = new MemorySaver();
-  const model = scripted([[turnsOf(threadId).at(-2)!]]);
-  const agent = createAgent({ model, tools: [asking], checkpointer, middleware: [callgateMiddleware(client)] });
-  const thread = { configurable: { thread_id: threadId } };
-  const asked = await agent.invoke({ messages: "Go." }, thread);
-  const resume = (value: unknown) => agent.invoke(new Command({ resume: value }), thread);
-  return { approvalId: (asked.__interrupt__![0]!.value as ApprovalRequest).approvalId, resume, done };
-}
-
-test("an answer to callgate's question is not taken for one to the tool's", async () => {
-  const { resume, done } = await twofold("langchain-twofold");
-  await assert.rejects(resume(true), /charge_card interrupts the graph itself/);
+  const agent = createAgent({
+    model: scripted([[turnsOf("o-twofold").at(-2)!]]),
+    tools: [asking],
+    checkpointer: new MemorySaver(),
+    middleware: [callgateMiddleware(client)],
+  });
+  const thread = { configurable: { thread_id: "langchain-twofold" } };
+  await agent.invoke({ messages: "Go." }, thread);
+  const asked = await agent.invoke(new Command({ resume: true }), thread);
+  assert.equal(asked.__interrupt__?.[0]?.value, "really?");
   assert.deepEqual(done, []);
-});
-
-test("nor is a value that came after somebody had answered in callgate", async () => {
-  const { approvalId, resume, done } = await twofold("langchain-twofold-elsewhere");
-  await ada(client, approvalId, { approve: true });
-  await assert.rejects(resume("no"), /charge_card interrupts the graph itself/);
+  await assert.rejects(agent.invoke(new Command({ resume: "yes" }), thread), /charge_card interrupts the graph itself/);
   assert.deepEqual(done, []);
 });
 
 test("a tool's failure is told to the model, and does not end the run", async () => {
-  const broken = tool((): string => assert.fail("no such order"), {
-    name: "get_order",
-    description: "Reads.",
-    schema: order,
-  });
+  const broken = tool(
+    (): string => {
+      throw new Error("no such order");
+    },
+    {
+      name: "get_order",
+      description: "Reads.",
+      schema: order,
+    },
+  );
   const agent = createAgent({
     model: scripted([[turnsOf("o-5")[0]!]]),
     tools: [broken],
@@ -287,12 +342,12 @@ test("where agents have credentials, people answer by their own", async () => {
     });
     const thread = { configurable: { thread_id: `langchain-guarded-${order}` } };
     const asked = await agent.invoke({ messages: "Go." }, thread);
-    const { approvalId } = asked.__interrupt__![0]!.value as ApprovalRequest;
+    const { approvalId } = (asked.__interrupt__![0]!.value as ApprovalRequest).requests[0]!;
     if (!approvals) await people.approvals.resolveApproval({ approvalId, approve: true });
     const { messages } = await agent.invoke(new Command({ resume }), thread);
     return toldOf(messages)[0]!;
   };
   assert.match(await resumed("o-1", people, true), /"charged":20/);
   assert.match(await resumed("o-2", people, { approve: false, reason: "too late" }), /too late/);
-  assert.match(await resumed("o-3", undefined, "Ada has answered"), /"charged":20/);
+  assert.match(await resumed("o-3", undefined, "answered"), /"charged":20/);
 });

@@ -15,20 +15,24 @@ export interface Model {
   url: string;
   /** What the model was told of its calls, in order, in the last request. */
   told: string[];
+  /** How many tools the model was offered, request by request. */
+  offered: number[];
   stop(): Promise<void>;
 }
 
 /** Serves the model on a port of its own. */
-export async function model(turns: readonly Proposal[]): Promise<Model> {
-  const served: Model = { url: "", told: [], stop: () => new Promise((resolve) => server.close(() => resolve())) };
+export async function model(turns: readonly Proposal[], tokens = 1): Promise<Model> {
+  const stop = () => new Promise<void>((resolve) => server.close(() => resolve()));
+  const served: Model = { url: "", told: [], offered: [], stop };
   const server = createServer(async (request, response) => {
     const asked = JSON.parse(await text(request));
     const { told, answer } =
       FORMATS[request.url?.split("/").at(-1) ?? ""] ?? assert.fail(`${request.url} is not served`);
     served.told = told(asked);
+    served.offered.push(asked.tool_choice?.type === "none" ? 0 : (asked.tools ?? []).length);
     response.setHeader("content-type", "application/json");
     response.end(
-      JSON.stringify({ id: `made_${randomUUID()}`, model: "scripted", ...answer(turns[served.told.length]) }),
+      JSON.stringify({ id: `made_${randomUUID()}`, model: "scripted", ...answer(turns[served.told.length], tokens) }),
     );
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -40,17 +44,18 @@ interface Format {
   /** What a request tells the model of its calls. */
   told: (request: any) => string[];
   /** The model's turn: its call, or that it is done. */
-  answer: (call: Proposal | undefined) => object;
+  answer: (call: Proposal | undefined, tokens: number) => object;
 }
 
 const FORMATS: Record<string, Format> = {
   completions: {
     told: ({ messages }) => messages.filter(({ role }: any) => role === "tool").map(({ content }: any) => content),
-    answer: (call) => {
+    answer: (call, tokens) => {
       const made = call && { name: call.tool, arguments: JSON.stringify(call.args) };
       const spoken = made ? { tool_calls: [{ id: "call_0", type: "function", function: made }] } : { content: "done" };
       const message = { role: "assistant", content: null, ...spoken };
-      const usage = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 };
+      const details = { cached_tokens: tokens - 1 };
+      const usage = { prompt_tokens: tokens, completion_tokens: 1, prompt_tokens_details: details };
       const choice = { index: 0, message, finish_reason: made ? "tool_calls" : "stop" };
       return { object: "chat.completion", created: 0, choices: [choice], usage };
     },
@@ -58,7 +63,7 @@ const FORMATS: Record<string, Format> = {
   responses: {
     told: ({ input }) =>
       input.filter(({ type }: any) => type === "function_call_output").map(({ output }: any) => output),
-    answer: (call) => {
+    answer: (call, tokens) => {
       const content = [{ type: "output_text", text: "done", annotations: [] }];
       const item = call
         ? {
@@ -69,7 +74,8 @@ const FORMATS: Record<string, Format> = {
             arguments: JSON.stringify(call.args),
           }
         : { type: "message", id: "msg_0", role: "assistant", content };
-      const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2 };
+      const details = { cached_tokens: tokens - 1 };
+      const usage = { input_tokens: tokens, output_tokens: 1, input_tokens_details: details };
       return {
         object: "response",
         created_at: 0,
@@ -85,12 +91,12 @@ const FORMATS: Record<string, Format> = {
         .flatMap(({ content }: any) => (Array.isArray(content) ? content : []))
         .filter(({ type }: any) => type === "tool_result")
         .map(({ content }: any) => content),
-    answer: (call) => {
+    answer: (call, tokens) => {
       const spoken = { type: "text", text: "done" };
       const block = call
         ? { type: "tool_use", id: `toolu_${randomUUID()}`, name: call.tool, input: call.args }
         : spoken;
-      const usage = { input_tokens: 1, output_tokens: 1 };
+      const usage = { input_tokens: 1, output_tokens: 1, cache_read_input_tokens: tokens - 1 };
       const stop_reason = call ? "tool_use" : "end_turn";
       return { type: "message", role: "assistant", content: [block], stop_reason, usage };
     },
