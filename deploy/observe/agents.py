@@ -12,17 +12,23 @@ from runbooks import Walk
 AGENTS = {"group": "agents", "part": "agents"}
 
 
-def reported(scene, tool, count, error=None):
-    """So many calls with an outcome, each of a session of its own."""
+def reporting(scene, tool, error):
+    """A worker that calls a tool, each time in a session of its own, with the error that the list has, or with success."""
     client = Client(scene.balancer)
-    for n in range(count):
-        caller = {"session_id": f"reports-{tool}-{time.monotonic_ns()}", "agent_id": "worker"}
-        call = {"call_id": "1", "tool": tool, "arguments_json": json.dumps({"query": f"{error} {n}"})}
+
+    def work():
+        time.sleep(0.3)
+        number = time.monotonic_ns()
+        caller = {"session_id": f"reports-{tool}-{number}", "agent_id": "worker"}
+        call = {"call_id": "1", "tool": tool, "arguments_json": json.dumps({"query": f"{number}"})}
         status, answer = client.ask("GateService/Evaluate", {"caller": caller, "call": call})
         if status == 200 and answer["verdict"]["decision"] == "DECISION_ALLOW":
-            outcome = {"error": error, "status": "OUTCOME_STATUS_ERROR"} if error else {"result": "done"}
-            outcome = {"status": "OUTCOME_STATUS_SUCCESS"} | outcome
+            outcome = {"status": "OUTCOME_STATUS_SUCCESS", "result": f"{number}"}
+            if error:
+                outcome = {"status": "OUTCOME_STATUS_ERROR", "error": error[0]}
             client.ask("GateService/Record", {"caller": caller, "call_id": "1", **outcome})
+
+    return work
 
 
 @incident("CallgateLeasesExpiring", **AGENTS)
@@ -45,17 +51,19 @@ def nobody_reports(scene):
 
 @incident("CallgateToolFailing", **AGENTS)
 def tool_fails(scene):
-    """30 calls of one tool fail"""
-    reported(scene, "flaky", 30, {"message": "no such row", "http_status": 404})
+    """each call of one tool fails"""
+    error = [{"message": "no such row", "http_status": 404}]
+    agents = Meanwhile(*[reporting(scene, "flaky", error) for _ in range(3)])
     yield
     walk = Walk(scene, "CallgateToolFailing")
     walk.query("its last errors", has="no such row", user="grafana", NAME="flaky")
     walk.command("callgate sessions halt tool NAME --reason WHY", NAME="flaky", WHY="repair")
     yield
-    walk.command("callgate sessions resume tool NAME", NAME="flaky")
-    time.sleep(2)
+    error.clear()
     walk.step("the tool is repaired")
-    reported(scene, "flaky", 80)
+    walk.command("callgate sessions resume tool NAME", NAME="flaky")
+    yield
+    agents.end()
 
 
 @incident("CallgateRefusalSpike", **AGENTS)
@@ -97,8 +105,8 @@ def looping(scene, same):
     def work():
         caller = {"session_id": f"loop-{time.monotonic_ns()}", "agent_id": "looper"}
         for n in range(12):
-            arguments = json.dumps({"order_id": same[0] or f"{time.monotonic_ns()}"})
-            call = {"call_id": f"{n}", "tool": "get_order", "arguments_json": arguments}
+            arguments = json.dumps({"job_id": same[0] or f"{time.monotonic_ns()}"})
+            call = {"call_id": f"{n}", "tool": "watch_job", "arguments_json": arguments}
             status, answer = client.ask("GateService/Evaluate", {"caller": caller, "call": call})
             if status == 200 and answer["verdict"]["decision"] == "DECISION_ALLOW":
                 outcome = {"status": "OUTCOME_STATUS_SUCCESS", "result": arguments}
@@ -109,13 +117,13 @@ def looping(scene, same):
 
 @incident("CallgateLoopSpike", **AGENTS)
 def agents_loop(scene):
-    """agents repeat one call 12 times in each session"""
+    """agents poll a job that never ends, 12 times in each session"""
     same = ["same"]
     agents = Meanwhile(*[looping(scene, same) for _ in range(4)])
     yield
     walk = Walk(scene, "CallgateLoopSpike")
-    session = scene.postgres.sql("select session_id from callgate.findings where rule = 'repeat' limit 1")[0][0]
-    walk.command("callgate sessions show SESSION", shows="the repeated call", SESSION=session, has="repeat")
+    session = scene.postgres.sql("select session_id from callgate.findings where rule = 'poll' limit 1")[0][0]
+    walk.command("callgate sessions show SESSION", shows="the repeated call", SESSION=session, has="watch_job")
     yield
     walk.command("callgate sessions halt session NAME --reason WHY", NAME=session, WHY="loops")
     walk.step("the agents are corrected")

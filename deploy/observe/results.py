@@ -6,7 +6,7 @@ from deployment import RULES, WINDOWS
 from runbooks import PAGE
 
 HEAD = [
-    "| alert | metric | provoked by | fires after | cause found after | runbook, as walked | clears after |",
+    "| alert | metric | provoked by | fires after, and `for` as shipped | cause found after | runbook, as walked | clears after |",
     "|---|---|---|---|---|---|---|",
 ]
 BEGIN, END = "<!-- deploy/observe/drill --write: begin -->", "<!-- end -->"
@@ -41,14 +41,22 @@ def told(seconds):
     return "never" if seconds is None else f"{seconds:.0f} s"
 
 
+def waits(name):
+    """The `for` of an alert, as it is shipped."""
+    text = "".join(file.read_text() for file in RULES.glob("*.yml"))
+    own = re.split(r"- alert: (\w+)\n", text)
+    found = re.search(r"\bfor: (\w+)", own[own.index(name) + 1])
+    return f" + {found[1]}" if found else ""
+
+
 def lines(rows):
-    """A line of the table an alert."""
+    """A line of the table for each alert."""
     made = {}
     for row in rows:
         name, note = row["alert"], ""
         if name in WINDOWS:
             note = " (window of {1} instead of {0})".format(*WINDOWS[name])
-        cells = [f"[{name}](#{anchor(name)})", f"`{metrics(name)}`", row["how"] + note, told(row["fires"])]
+        cells = [f"[{name}](#{anchor(name)})", f"`{metrics(name)}`", row["how"] + note, told(row["fires"]) + waits(name)]
         cells += [told(row["found"]), "; ".join(row["steps"]), told(row["clears"])]
         made[name] = "| " + " | ".join(cells) + " |"
     return made
