@@ -75,6 +75,6 @@ def write(new):
     kept = {re.search(r"\[(\w+)\]", line)[1]: line for line in old.splitlines() if line.startswith("| [")}
     kept |= new
     table = [*HEAD, *[kept[name] for name in alerts() if name in kept]]
-    PAGE.write_text("\n".join([before.rstrip("\n"), BEGIN, "", *table, "", END]) + after)
+    PAGE.write_text("\n".join([before.rstrip("\n"), "", BEGIN, "", *table, "", END]) + after)
 
 

@@ -3,10 +3,13 @@ filled in."""
 
 import re
 import subprocess
+import time
 
 import scene as stage
 
 PAGE = stage.ROOT / "docs/runbooks.md"
+# Exit code of a command that asks for the same request again, as under overload.
+RETRYABLE, RETRIES = 75, 10
 
 
 def folded(text):
@@ -51,9 +54,12 @@ class Walk:
         line = self.written(text)
         for name, value in filled.items():
             line = re.sub(rf"\b{name}\b", lambda _: str(value), line)
-        done = subprocess.run(
-            ["sh", "-c", line], env=self.scene.shell(token) | (env or {}), capture_output=True, text=True, timeout=120
-        )
+        env = self.scene.shell(token) | (env or {})
+        for _ in range(RETRIES):
+            done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=120)
+            if done.returncode != RETRYABLE:
+                break
+            time.sleep(1)
         output = done.stdout + done.stderr
         if bool(done.returncode) != fails:
             raise LookupError(f"docs/runbooks.md#{self.alert.lower()}: {line} exited {done.returncode}: {output[-1500:]}")
