@@ -13,7 +13,7 @@ AGENTS = {"group": "agents", "part": "agents"}
 
 
 def reporting(scene, tool, error):
-    """A worker that calls a tool, each time in a session of its own, with the error that the list has, or with success."""
+    """A worker that calls a tool, each time in a session of its own, with the error of the list, or with success."""
     client = Client(scene.balancer)
 
     def work():

@@ -179,7 +179,8 @@ class Deployment(stage.Scene):
         self.admin_token()
         for replica in self.replicas:
             replica.start()
-        self.postgres.sql("insert into callgate.analyst (name, tenant_id) select 'grafana', tenant_id from callgate.tenant")
+        reader = "insert into callgate.analyst (name, tenant_id) select 'grafana', tenant_id from callgate.tenant"
+        self.postgres.sql(reader)
         self.balancer = Balancer(self)
 
     def shell(self, token=None):

@@ -1,5 +1,5 @@
-"""What provokes each alert, and what cures it. An incident is a generator: up to its first `yield` it provokes, up to the
-second an operator finds the cause by the alert's runbook, and then comes the runbook's cure. What follows a third
+"""What provokes each alert, and what cures it. An incident is a generator: up to its first `yield` it provokes, up to
+the second an operator finds the cause by the alert's runbook, and then comes the runbook's cure. What follows a third
 `yield` is done once all is clear."""
 
 import json
@@ -23,7 +23,7 @@ BATCH = 10
 
 
 def incident(*alerts, group, part="upkeep", is_long=False):
-    """Parts have a deployment each. Groups of a part run at the same time, the incidents of a group one after the other."""
+    """Parts have a deployment each. Groups of a part run at the same time, the incidents of a group in order."""
 
     def added(work):
         INCIDENTS[work.__name__] = (alerts, (part, group), work)

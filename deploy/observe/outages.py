@@ -1,4 +1,4 @@
-"""Incidents of replicas and of the database, which concern all calls: one after the other, in a deployment of their own."""
+"""Incidents of replicas and of the database, which concern all calls: in order, in a deployment of their own."""
 
 import glob
 import time
@@ -17,7 +17,8 @@ def replica_is_cut_off(scene):
     scene.relay.cut()
     yield
     replica = scene.replicas[2]
-    for name, text in zip(CUT_OFF[1:], ("this replica has not read for … s", "retry profiles could not be brought up to date")):
+    texts = ("this replica has not read for … s", "retry profiles could not be brought up to date")
+    for name, text in zip(CUT_OFF[1:], texts):
         Walk(scene, name, "CallgateReplicaCutOff").log(replica, text)
     walk = Walk(scene, "CallgateReplicaCutOff")
     walk.command("curl https://HOST:7600/readyz", shows="503 at this replica", has="not", **scene.at(2))

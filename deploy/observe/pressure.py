@@ -1,4 +1,4 @@
-"""Incidents of load and of the database, which concern all calls: one after the other, in a deployment of their own."""
+"""Incidents of load and of the database, which concern all calls: in order, in a deployment of their own."""
 
 import asyncio
 import json

@@ -56,8 +56,8 @@ def lines(rows):
         name, note = row["alert"], ""
         if name in WINDOWS:
             note = " (window of {1} instead of {0})".format(*WINDOWS[name])
-        cells = [f"[{name}](#{anchor(name)})", f"`{metrics(name)}`", row["how"] + note, told(row["fires"]) + waits(name)]
-        cells += [told(row["found"]), "; ".join(row["steps"]), told(row["clears"])]
+        cells = [f"[{name}](#{anchor(name)})", f"`{metrics(name)}`", row["how"] + note]
+        cells += [told(row["fires"]) + waits(name), told(row["found"]), "; ".join(row["steps"]), told(row["clears"])]
         made[name] = "| " + " | ".join(cells) + " |"
     return made
 

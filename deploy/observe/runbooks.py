@@ -62,7 +62,8 @@ class Walk:
             time.sleep(1)
         output = done.stdout + done.stderr
         if bool(done.returncode) != fails:
-            raise LookupError(f"docs/runbooks.md#{self.alert.lower()}: {line} exited {done.returncode}: {output[-1500:]}")
+            at = f"docs/runbooks.md#{self.alert.lower()}"
+            raise LookupError(f"{at}: {line} exited {done.returncode}: {output[-1500:]}")
         self.held(output, has, line)
         self.step(f"`{text}`", shows)
         return output

@@ -122,7 +122,8 @@ def connections_are_taken(scene):
 @incident("CallgateDatabaseTransactionOld", group="transaction")
 def transaction_stays_open(scene):
     """a transaction of an analyst stays open for a quarter of an hour"""
-    psql = [f"{scene.postgres.bin}/psql", "-X", "-q", scene.postgres.url("grafana"), "-c", "begin; select pg_sleep(1800)"]
+    psql = [f"{scene.postgres.bin}/psql", "-X", "-q", scene.postgres.url("grafana")]
+    psql += ["-c", "begin; select pg_sleep(1800)"]
     env = os.environ | {"PGAPPNAME": "report"}
     subprocess.Popen(psql, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield
