@@ -2,7 +2,6 @@
 with the settings and roles of deploy/compose, watched by Prometheus, Alertmanager and the exporters. Containers are not
 needed. Only addresses, paths and passwords differ, and what `Watched` and `Deployment` name."""
 
-import base64
 import http.client
 import json
 import os
@@ -156,8 +155,8 @@ class Deployment(stage.Scene):
 
     def begin(self):
         self.policy, self.backups = self.folder / "policy.yaml", self.folder / "backups"
-        self.notifications, self.notified = self.folder / "notifications.yaml", Notified()
-        self.write_destinations()
+        self.notified = Notified()
+        self.notifications = self.notified.written(self.folder)
         (self.folder / "bin").mkdir()
         (self.folder / "bin/callgate").symlink_to(self.callgate)
         self.backups.mkdir()
@@ -197,14 +196,6 @@ class Deployment(stage.Scene):
     def at(self, number):
         """The placeholder of an address in the runbooks, as this replica's."""
         return {"HOST:7600": self.replicas[number].address}
-
-    def write_destinations(self):
-        secret = self.folder / "webhook-secret"
-        secret.write_text("whsec_" + base64.b64encode(b"d" * 32).decode())
-        webhook = {"url": self.notified.url, "secret_file": str(secret)}
-        destination = {"name": "pager", "events": ["halted"], "webhook": webhook}
-        file = {"console_url": "https://plane.example", "destinations": [destination]}
-        self.notifications.write_text(json.dumps(file))
 
     def make_backup(self, hours=0):
         """What `callgate backup --in` left so many hours ago, as far as its age needs it."""

@@ -1,5 +1,6 @@
 """Who is told: Alertmanager's receiver, and the receiver of callgate's notifications."""
 
+import base64
 import json
 import threading
 import time
@@ -29,6 +30,15 @@ class Notified:
     def __init__(self):
         self.is_down = False
         self.url = serving(lambda _: 503 if self.is_down else 200)
+
+    def written(self, folder):
+        """A file for --notifications with this destination, for halts."""
+        secret, file = folder / "webhook-secret", folder / "notifications.yaml"
+        secret.write_text("whsec_" + base64.b64encode(b"d" * 32).decode())
+        webhook = {"url": self.url, "secret_file": str(secret)}
+        destination = {"name": "pager", "events": ["halted"], "webhook": webhook}
+        file.write_text(json.dumps({"console_url": "https://plane.example", "destinations": [destination]}))
+        return file
 
 
 class Receiver:
