@@ -11,10 +11,11 @@ import socket
 import subprocess
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import scene as stage
 import yaml
+from balancer import Balancer
+from receivers import Notified, Receiver
 
 KUBERNETES = stage.ROOT / "deploy/kubernetes"
 COMPOSE = stage.ROOT / "deploy/compose"
@@ -22,6 +23,8 @@ RULES = stage.ROOT / "deploy/prometheus/rules"
 # `for` in the rules is divided by this, since no drill waits for twelve hours, down to some scrapes. Expressions are as
 # they are shipped.
 FACTOR, FOR_MIN_MS = 600, 4000
+# An alert of one event clears when its window is over, which is shortened: alert, window as shipped, and here.
+WINDOWS = {"CallgateDoubleEffect": ("1h", "5m")}
 PARTS = ("alertmanager", "postgres-exporter", "node-exporter")
 UNITS = {"s": 1, "m": 60, "h": 3600}
 PASSWORD = "drill"
@@ -110,6 +113,7 @@ class Member(stage.Replica):
             "CALLGATE_POLICY": str(scene.policy),
             "CALLGATE_KEYS": str(self.keys),
             "CALLGATE_BACKUPS": str(scene.backups),
+            "CALLGATE_NOTIFICATIONS": str(scene.notifications),
             "OTEL_RESOURCE_ATTRIBUTES": f"k8s.pod.name={name}",
         }
 
@@ -151,6 +155,10 @@ class Deployment(stage.Scene):
 
     def begin(self):
         self.policy, self.backups = self.folder / "policy.yaml", self.folder / "backups"
+        self.notified = Notified()
+        self.notifications = self.notified.written(self.folder)
+        (self.folder / "bin").mkdir()
+        (self.folder / "bin/callgate").symlink_to(self.callgate)
         self.backups.mkdir()
         self.make_backup()
         self.policy.write_text(stage.POLICY.read_text().replace("get_order: {", "get_order: {lease_ms: 1h, "))
@@ -170,10 +178,28 @@ class Deployment(stage.Scene):
         self.admin_token()
         for replica in self.replicas:
             replica.start()
+        reader = "insert into callgate.analyst (name, tenant_id) select 'grafana', tenant_id from callgate.tenant"
+        self.postgres.sql(reader)
+        self.balancer = Balancer(self)
 
-    def make_backup(self):
-        """What `callgate backup --in` leaves, as far as its age needs it."""
-        folder = self.backups / time.strftime("callgate-%Y%m%dT%H%M%SZ", time.gmtime())
+    def shell(self, token=None):
+        """The environment of an operator who has a context for the deployment, and psql."""
+        return self.env | {
+            "PATH": f"{self.folder / 'bin'}:{self.postgres.bin}:{self.env['PATH']}",
+            "CALLGATE_SERVER": self.replicas[0].url,
+            "CALLGATE_CA": str(self.folder / "server.pem"),
+            "CALLGATE_TOKEN": token or self.token,
+            "CALLGATE_DATABASE_URL": database_url(self.postgres.port),
+            "CURL_CA_BUNDLE": str(self.folder / "server.pem"),
+        }
+
+    def at(self, number):
+        """The placeholder of an address in the runbooks, as this replica's."""
+        return {"HOST:7600": self.replicas[number].address}
+
+    def make_backup(self, hours=0):
+        """What `callgate backup --in` left so many hours ago, as far as its age needs it."""
+        folder = self.backups / time.strftime("callgate-%Y%m%dT%H%M%SZ", time.gmtime(time.time() - hours * 3600))
         folder.mkdir()
         (folder / "manifest.json").write_text("{}")
 
@@ -202,48 +228,9 @@ class Deployment(stage.Scene):
         key = "tenants:\n  sealed:\n    keys:\n    - {id: one, file: %s}\n    fingerprint: {file: %s}\n"
         for name, digit in (("key", "1"), ("mark", "2")):
             (self.folder / name).write_text(digit * 64)
+            (self.folder / name).chmod(0o600)
         text = key % (self.folder / "key", self.folder / "mark") if is_there else "tenants: {}\n"
         replica.keys.write_text(text)
-
-
-class Receiver:
-    """Alertmanager's receiver: when each alert fired, and when it was resolved."""
-
-    def __init__(self):
-        self.began, self.told, self.texts = time.monotonic(), {}, {}
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                for alert in body["alerts"]:
-                    receiver.take(alert)
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def take(self, alert):
-        name, state = alert["labels"]["alertname"], alert["status"]
-        key = tuple(sorted(alert["labels"].items()))
-        now = time.monotonic()
-        series = self.told.setdefault(name, {})
-        if series.get(key, ("resolved", 0))[0] != state:
-            series[key] = (state, now)
-            self.texts[name] = alert["annotations"]
-            summary = alert["annotations"]["summary"]
-            print(f"drill: {now - self.began:6.1f} s  {name:32} {state:8} {summary}", flush=True)
-
-    def is_firing(self, name):
-        return any(state == "firing" for state, _ in self.told.get(name, {}).values())
-
-    def at(self, name, state):
-        """When the newest notification of that state came."""
-        return max((at for is_in, at in self.told.get(name, {}).values() if is_in == state), default=None)
 
 
 class Watched:
@@ -274,12 +261,14 @@ class Watched:
         def short(found):
             return f"for: {max(FOR_MIN_MS, int(found[1]) * UNITS[found[2]] * 1000 // FACTOR)}ms"
 
-        copy = self.scene.folder / file.name
-        copy.write_text(re.sub(r"\bfor: (\d+)([smh])", short, file.read_text()))
+        copy, text = self.scene.folder / file.name, file.read_text()
+        for alert, (shipped, here) in WINDOWS.items():
+            text = re.sub(rf"(alert: {alert}\n\s+expr: .*)\[{shipped}\]", rf"\1[{here}]", text)
+        copy.write_text(re.sub(r"\bfor: (\d+)([smh])", short, text))
         return copy
 
     def alertmanager(self):
-        hook = [{"url": f"http://127.0.0.1:{self.receiver.server.server_port}/", "send_resolved": True}]
+        hook = [{"url": self.receiver.url, "send_resolved": True}]
         route = {"receiver": "drill", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"}
         config = {"route": route, "receivers": [{"name": "drill", "webhook_configs": hook}]}
         (self.scene.folder / "alertmanager.json").write_text(json.dumps(config))

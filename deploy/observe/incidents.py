@@ -1,7 +1,10 @@
-"""What provokes each alert, and what cures it: a generator an incident, which is cured from its `yield` on."""
+"""What provokes each alert, and what cures it. An incident is a generator: up to its first `yield` it provokes, up to
+the second an operator finds the cause by the alert's runbook, and then comes the runbook's cure. What follows a third
+`yield` is done once all is clear."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -10,16 +13,21 @@ import time
 import load
 import scene as stage
 from deployment import Client
+from runbooks import Walk
 
-INCIDENTS = {}
-BATCH = 50
+INCIDENTS, PREPARED = {}, "prepared"
+# Those that clear when a rule's window is over: the next one does not wait for it.
+LONG = set()
+# More calls than these, none of them reported, count as a loop.
+BATCH = 10
 
 
-def incident(*alerts, group):
-    """Groups run at the same time, the incidents of one after each other."""
+def incident(*alerts, group, part="upkeep", is_long=False):
+    """Parts have a deployment each. Groups of a part run at the same time, the incidents of a group in order."""
 
     def added(work):
-        INCIDENTS[work.__name__] = (alerts, group, work)
+        INCIDENTS[work.__name__] = (alerts, (part, group), work)
+        LONG.update([work] if is_long else [])
         return work
 
     return added
@@ -48,26 +56,33 @@ class Meanwhile:
 
 
 def batches(client, name, tool, count, agent="drill", arguments=lambda n: {"order_id": f"{n}"}):
-    """So many calls of a tool, each of other arguments, in sessions of fifty."""
+    """So many calls of a tool, each of other arguments, in sessions of ten."""
     for first in range(0, count, BATCH):
         calls = [
-            {"call_id": f"c{n}", "tool": tool.format(n), "arguments_json": json.dumps(arguments(n))}
+            {"call_id": f"c{n}", "tool": tool, "arguments_json": json.dumps(arguments(n))}
             for n in range(first, min(first + BATCH, count))
         ]
         caller = {"session_id": f"{name}-{time.monotonic_ns()}", "agent_id": agent}
         client.ask("GateService/BatchEvaluate", {"caller": caller, "calls": calls}, 30)
 
 
+def going_on(scene, name, tool, agent, size, threads=3, **more):
+    """Agents that call the tool in one session after the other, of so many calls, until they are ended."""
+    clients = [Client(scene.balancer) for _ in range(threads)]
+    return Meanwhile(*[lambda client=client: batches(client, name, tool, size, agent, **more) for client in clients])
+
+
 def diluted(scene, count=1500):
     """Good calls, so that bad ones are few among them."""
-    batches(Client(scene.replicas[0]), "good", "get_order", count)
+    batches(Client(scene.balancer), "good", "get_order", count)
 
 
-def steady(scene, replica=0):
-    """Single calls, each of its own connectionless session."""
-    client = Client(scene.replicas[replica])
+def steady(scene, to=None, pause=0.1):
+    """Single calls, each of a session of its own, through the balancer unless a replica is given."""
+    client = Client(to or scene.balancer)
 
     def work():
+        time.sleep(pause)
         call = {"call_id": "1", "tool": "get_order", "arguments_json": '{"order_id": "1"}'}
         caller = {"session_id": f"steady-{time.monotonic_ns()}", "agent_id": "drill"}
         if client.ask("GateService/Evaluate", {"caller": caller, "call": call})[0] != 200:
@@ -81,70 +96,92 @@ def steady(scene, replica=0):
 
 @incident("CallgateApprovalOld", group="people")
 def approval_waits(scene):
-    """a request, dated 40 min back in the database; cure: it is denied"""
+    """a request for approval, dated back by 40 min in the database"""
     held = load.Agent(scene.replicas[0], "aged", "asker").evaluate("delete_order", {"order_id": "1"})
-    scene.postgres.sql(
-        f"update callgate.call set at = at - interval '40 minutes' where approval_id = '{held['approvalId']}'"
-    )
+    id_ = held["approvalId"]
+    scene.postgres.sql(f"update callgate.call set at = at - interval '40 minutes' where approval_id = '{id_}'")
     yield
-    body = {"approval_id": held["approvalId"], "approve": False, "reason": "drill"}
+    walk = Walk(scene, "CallgateApprovalOld")
+    walk.command("callgate approvals list", shows="the request", has="delete_order")
+    walk.command("callgate approvals show ID", ID=id_, has="order_id")
+    yield
     # Who asks may not answer.
-    approver = scene.replicas[0].must("TokenService/CreateToken", {"name": "approver", "roles": ["ROLE_APPROVER"]})
-    scene.replicas[0].must("ApprovalService/ResolveApproval", body, token=approver["secret"])
+    made = {"name": "approver", "roles": ["ROLE_APPROVER"]}
+    approver = scene.replicas[0].must("TokenService/CreateToken", made)["secret"]
+    walk.command("callgate approvals approve ID --reason WHY", ID=id_, WHY="drill", token=approver)
 
 
 @incident("CallgateHalted", group="people")
 def halt_holds(scene):
-    """a tool is halted; cure: it is resumed"""
+    """a tool is halted"""
     body = {"scope": "HALT_SCOPE_TOOL", "name": "drilled", "reason": "drill"}
     scene.replicas[0].must("SessionService/Halt", body)
     yield
-    scene.replicas[0].must("SessionService/Resume", body)
+    walk = Walk(scene, "CallgateHalted")
+    walk.command("callgate sessions halts", shows="the scope, who halted it, and why", has=["drilled", "admin"])
+    yield
+    walk.command("callgate sessions resume SCOPE NAME --reason WHY", SCOPE="tool", NAME="drilled", WHY="over")
 
 
 # ---- credentials
 
 
+def token_in_use(replica, made):
+    """Somebody who calls with a token each second."""
+    client = Client(replica, made["secret"])
+    return Meanwhile(lambda: (client.ask("ServerService/GetServerInfo", {}), time.sleep(1)))
+
+
 @incident("CallgateTokenEnding", group="token")
 def token_ends(scene):
-    """a token in use that has 5 of 95 days left, dated back in the database; cure: it is revoked"""
+    """a token in use, dated back in the database: 5 of its 95 days are left"""
     replica = scene.replicas[0]
     made = replica.must("TokenService/CreateToken", {"name": "ends", "roles": ["ROLE_AGENT"], "ttl": "432000s"})
-    client = Client(replica, made["secret"])
-    use = Meanwhile(lambda: (client.ask("ServerService/GetServerInfo", {}), time.sleep(1)))
-    dated = "update callgate.token set created_at = created_at - interval '90 days'"
-    scene.postgres.sql(f"{dated} where token_id = '{made['token']['tokenId']}'")
+    use, id_ = token_in_use(replica, made), made["token"]["tokenId"]
+    scene.postgres.sql(
+        f"update callgate.token set created_at = created_at - interval '90 days' where token_id = '{id_}'"
+    )
     yield
+    walk = Walk(scene, "CallgateTokenEnding")
+    walk.command("callgate tokens list", shows="the token", has=id_)
+    yield
+    walk.command("callgate tokens rotate ID", ID=id_)
     use.end()
-    replica.must("TokenService/RevokeToken", {"token_id": made["token"]["tokenId"]})
+    walk.command("callgate tokens revoke ID", ID=id_)
 
 
 @incident("CallgateCredentialsRefused", group="refused")
 def revoked_token_is_used(scene):
-    """40 calls with a token that was revoked; cure: no more of them"""
+    """an agent goes on with a token that was revoked: two calls a second"""
     replica = scene.replicas[1]
     made = replica.must("TokenService/CreateToken", {"name": "gone", "roles": ["ROLE_AGENT"]})
-    client = Client(replica, made["secret"])
-    client.ask("ServerService/GetServerInfo", {})
+    use = token_in_use(replica, made)
+    time.sleep(3)
     replica.must("TokenService/RevokeToken", {"token_id": made["token"]["tokenId"]})
-    time.sleep(2)
-    for _ in range(40):
-        client.ask("ServerService/GetServerInfo", {})
     yield
+    walk = Walk(scene, "CallgateCredentialsRefused")
+    walk.log(replica, "a credential was rejected", shows="the address and the reason")
+    walk.command("callgate tokens list --all", shows="the revoked token", has="gone")
+    yield
+    walk.command("callgate tokens create NAME --role agent", NAME="gone-2")
+    use.end()
 
 
 @incident("CallgateKeyMissing", group="keys")
 def keys_are_gone(scene):
-    """the keys of a tenant are taken from one replica's file; cure: they are put back"""
+    """a tenant's keys are taken from the file of one replica"""
     scene.replicas[0].must("TenantService/CreateTenant", {"name": "sealed"})
     time.sleep(5)
     scene.write_keys(scene.replicas[1], False)
     yield
+    walk = Walk(scene, "CallgateKeyMissing")
+    walk.log(scene.replicas[1], "are sealed, and this server has no keys of it", shows="the tenant")
+    yield
     scene.write_keys(scene.replicas[1])
+    walk.step("the tenant's keys are in the file again")
 
 
 # ---- certificates
-
 
 def certificate(scene, replica, before_days, after_hours):
     """A certificate that began so long ago and ends so soon."""
@@ -170,20 +207,29 @@ def certificate(scene, replica, before_days, after_hours):
     os.replace(folder / "pem", replica.certificate)
 
 
+def replaced(scene, has):
+    walk, file = Walk(scene, "CallgateCertificateEnding"), scene.replicas[2].certificate
+    walk.command("openssl x509 -in FILE -noout -enddate -subject", shows="the expiry", FILE=file, has=has)
+    yield
+    shutil.copy(scene.folder / "server.pem", file)
+    walk.step("the new certificate in the same file")
+
+
 @incident("CallgateCertificateEnding", group="certificates")
 def certificate_ends(scene):
-    """a certificate of 86 days with 6 left; cure: the former one is put back"""
-    certificate(scene, scene.replicas[1], 80, 144)
+    """a certificate of 86 days with 6 left"""
+    certificate(scene, scene.replicas[2], 80, 144)
     yield
-    shutil.copy(scene.folder / "server.pem", scene.replicas[1].certificate)
+    yield from replaced(scene, "notAfter")
 
 
 @incident("CallgateCertificateEnded", group="certificates")
 def certificate_ended(scene):
-    """a certificate that has expired; cure: the former one is put back"""
-    certificate(scene, scene.replicas[1], 90, -1)
+    """a certificate that has expired"""
+    certificate(scene, scene.replicas[2], 90, -1)
     yield
-    shutil.copy(scene.folder / "server.pem", scene.replicas[1].certificate)
+    yield from replaced(scene, "notAfter")
+    scene.walked["CallgateCertificateEnded"] = scene.walked["CallgateCertificateEnding"]
 
 
 # ---- policy file and budgets
@@ -197,26 +243,38 @@ def spend(scene, agent, micros):
 
 @incident("CallgateBudgetNear", "CallgateBudgetUsedUp", group="policy")
 def budgets_are_used(scene):
-    """one agent uses 85 %, another 110 % of its day's budget; cure: the policy file has a higher one"""
+    """one agent spends 85 %, another 110 % of a day's budget"""
     spend(scene, "near", 85_000_000)
     spend(scene, "over", 110_000_000)
     yield
+    walk = Walk(scene, "CallgateBudgetNear", "CallgateBudgetUsedUp")
+    walk.query("the agents and what they spent", has=["near", "over"], user="grafana")
     text = scene.policy.read_text()
-    scene.policy.write_text(text.replace("agent: {max_total_cost_usd: 100}", "agent: {max_total_cost_usd: 900}"))
+    higher = scene.folder / "higher.yaml"
+    higher.write_text(text.replace("agent: {max_total_cost_usd: 100}", "agent: {max_total_cost_usd: 900}"))
+    yield
+    walk.command("callgate policy apply FILE", FILE=higher)
+    os.replace(higher, scene.policy)
+    scene.walked["CallgateBudgetUsedUp"] = scene.walked["CallgateBudgetNear"]
 
 
 @incident("CallgatePolicyFileRejected", group="policy")
 def policy_file_is_rejected(scene):
-    """the policy file has a mistake; cure: it is corrected"""
+    """a mistake in the policy file"""
     text = scene.policy.read_text()
     scene.policy.write_text(text + "  budgest: {}\n")
     yield
+    walk = Walk(scene, "CallgatePolicyFileRejected")
+    walk.command("callgate policy check FILE", FILE=scene.policy, shows="the line", has="budgest", fails=True)
+    walk.log(scene.replicas[0], "the changed policy file cannot be used")
+    yield
     scene.policy.write_text(text)
+    walk.step("the file is corrected")
 
 
 @incident("CallgatePolicyBehind", group="policy")
 def policy_cannot_be_read(scene):
-    """a policy that no build can read is activated in the database; cure: `policy rollback`"""
+    """a policy that no build can read is activated in the database"""
     values = "values (1, repeat('0', 64), 'policy_engine: {of_next_year: 1}', 'drill', '')"
     scene.postgres.sql(f"insert into callgate.policy (tenant_id, hash, text, applied_by, note) {values}")
     scene.postgres.sql(
@@ -224,151 +282,8 @@ def policy_cannot_be_read(scene):
         " select 1, max(revision) + 1, repeat('0', 64), 'drill', '' from callgate.policy_activation where tenant_id = 1"
     )
     yield
-    scene.replicas[0].must("PolicyService/RollbackPolicy", {"note": "drill"})
-
-
-# ---- records
-
-
-@incident("CallgateBackupOld", group="records")
-def backup_is_missing(scene):
-    """the newest backup is removed; cure: there is one of now"""
-    shutil.rmtree(scene.backups)
-    scene.backups.mkdir()
+    walk = Walk(scene, "CallgatePolicyBehind")
+    walk.log(scene.replicas[0], "this build cannot read policy revision …")
+    walk.command("callgate policy list", shows="the active one", has="drill")
     yield
-    scene.make_backup()
-
-
-@incident("CallgateAuditBroken", group="records")
-def audit_log_is_changed(scene):
-    """an entry is changed by SQL, and `audit verify` is run; cure: it is changed back, and verified"""
-    where = "where tenant_id = 1 and number = (select min(number) from callgate.audit where tenant_id = 1)"
-    scene.postgres.sql(f"create table public.kept as select * from callgate.audit {where}", user="owner")
-    scene.postgres.sql(f"update callgate.audit set words[5] = 'nothing' {where}")
-    scene.replicas[0].must("AuditService/VerifyAudit")
-    yield
-    same = "a.tenant_id = k.tenant_id and a.number = k.number"
-    scene.postgres.sql(f"update callgate.audit a set words = k.words from public.kept k where {same}")
-    scene.replicas[0].must("AuditService/VerifyAudit")
-
-
-@incident("CallgateRetentionDelayed", group="records")
-def clock_has_jumped(scene):
-    """the database's clock passed over two days unseen, by its record; cure: the gap is confirmed"""
-    scene.postgres.sql("update callgate.tenant set clock_gap_ms = 172800000 where tenant_id = 1")
-    yield
-    scene.postgres.sql("update callgate.tenant set clock_gap_ms = 0 where tenant_id = 1")
-
-
-# ---- the database's machine
-
-
-@incident("CallgateDatabaseWal", group="wal")
-def slot_holds_log(scene):
-    """a replication slot that nobody reads, and 200 MB of changes; cure: the slot is dropped"""
-    scene.postgres.sql("select pg_create_physical_replication_slot('gone', true)")
-    fill = "create table public.junk as select g, repeat(md5(g::text), 20) from generate_series(1, 280000) g"
-    scene.postgres.sql(fill, "postgres")
-    yield
-    scene.postgres.sql("select pg_drop_replication_slot('gone')")
-    scene.postgres.sql("drop table public.junk", "postgres")
-    for _ in range(3):
-        scene.postgres.sql("select pg_switch_wal()")
-        scene.postgres.sql("checkpoint")
-
-
-@incident("CallgateDatabaseConnections", group="connections")
-def connections_are_taken(scene):
-    """connections of others, until nine of ten are taken; cure: they end"""
-    taken = int(scene.postgres.sql("select count(*) from pg_stat_activity where datid is not null")[0][0])
-    psql = [f"{scene.postgres.bin}/psql", "-X", "-q", scene.postgres.url(), "-c", "select pg_sleep(600)"]
-    others = [subprocess.Popen(psql, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(88 - taken)]
-    yield
-    for other in others:
-        other.kill()
-    scene.postgres.sql("select pg_terminate_backend(pid) from pg_stat_activity where query = 'select pg_sleep(600)'")
-
-
-@incident("CallgateDatabaseTransactionOld", group="transaction")
-def transaction_stays_open(scene):
-    """a transaction is open for a quarter of an hour; cure: it is terminated"""
-    psql = [f"{scene.postgres.bin}/psql", "-X", "-q", scene.postgres.url(), "-c", "begin; select pg_sleep(1800)"]
-    subprocess.Popen(psql, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    yield
-    where = "where query like '%pg_sleep(1800)' and pid <> pg_backend_pid()"
-    scene.postgres.sql(f"select pg_terminate_backend(pid) from pg_stat_activity {where}")
-
-
-@incident("CallgateDatabaseDisk", group="disk")
-def disk_is_full(scene):
-    """a disk of 20 MB is mounted and filled; cure: the file is removed"""
-    image, place = scene.folder / "disk", scene.folder / "mount"
-    place.mkdir()
-    image.write_bytes(b"\0" * (20 << 20))
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    if subprocess.run(["mount", "-o", "loop", image, place], capture_output=True).returncode:
-        stage.skip("a disk cannot be mounted here")
-    scene.mounts.append(place)
-    (place / "file").write_bytes(b"\0" * (15 << 20))
-    yield
-    (place / "file").unlink()
-
-
-# ---- agents: shares of all calls, so one after the other
-
-
-def reported(scene, tool, count, error=None):
-    for n in range(count):
-        one = load.Agent(scene.replicas[0], f"reports-{tool}-{time.monotonic_ns()}", "worker")
-        verdict = one.evaluate(tool, {"query": f"{error} {n}"})
-        if verdict["decision"] != "DECISION_ALLOW":
-            continue
-        if error:
-            one.record(verdict["call_id"], "ERROR", error=error)
-        else:
-            one.record(verdict["call_id"], result="done")
-
-
-@incident("CallgateLeasesExpiring", group="agents")
-def nobody_reports(scene):
-    """the leases of 15 calls expire; cure: agents report again"""
-    batches(Client(scene.replicas[0]), "hang", "hang", 15, arguments=lambda n: {"id": f"{n}-{time.monotonic_ns()}"})
-    yield
-    diluted(scene)
-
-
-@incident("CallgateToolFailing", group="agents")
-def tool_fails(scene):
-    """30 failures of one tool; cure: 60 successes"""
-    reported(scene, "flaky", 30, {"message": "no such row", "http_status": 404})
-    yield
-    reported(scene, "flaky", 60)
-
-
-@incident("CallgateRefusalSpike", group="agents")
-def calls_are_refused(scene):
-    """agents call a tool that the policy does not know; cure: they stop, and others call"""
-    batches(Client(scene.replicas[0]), "unknown", "no_such_tool_{}", 3000)
-    yield
-    diluted(scene, 4500)
-
-
-@incident("CallgateStopSpike", group="agents")
-def calls_are_stopped(scene):
-    """an agent is halted and goes on; cure: it is resumed, and others call"""
-    body = {"scope": "HALT_SCOPE_AGENT", "name": "runaway", "reason": "drill"}
-    scene.replicas[0].must("SessionService/Halt", body)
-    time.sleep(2)
-    batches(Client(scene.replicas[0]), "runaway", "get_order", 4000, "runaway")
-    yield
-    scene.replicas[0].must("SessionService/Resume", body)
-    diluted(scene, 16000)
-
-
-@incident("CallgateLoopSpike", group="agents")
-def agents_loop(scene):
-    """agents repeat one call each; cure: they stop (the window of loops is a quarter of an hour)"""
-    client = Client(scene.replicas[0])
-    for n in range(60):
-        batches(client, f"loop-{n}", "get_order", BATCH, arguments=lambda _: {"order_id": "same"})
-    yield
+    walk.command("callgate policy rollback")

@@ -1,130 +1,131 @@
-"""Incidents of replicas and of the database, which concern all calls: one after the other, after the rest was cured."""
+"""Incidents of replicas and of the database, which concern all calls: in order, in a deployment of their own."""
 
-import asyncio
 import glob
-import json
-import threading
 import time
 
-import load
 import scene as stage
 from incidents import Meanwhile, incident, steady
+from runbooks import Walk
+
+OUTAGES = {"group": "alone", "part": "outages"}
+CUT_OFF = ("CallgateReplicaCutOff", "CallgatePolicyUnconfirmed", "CallgateProfilesOld")
 
 
-@incident("CallgateReplicaCutOff", "CallgatePolicyUnconfirmed", "CallgateProfilesOld", group="cut off")
+@incident(*CUT_OFF, group="cut off", part="agents")
 def replica_is_cut_off(scene):
-    """one replica's way to the database is cut for a quarter of an hour; cure: it is back"""
+    """one replica's path to the database is cut for a quarter of an hour"""
     scene.relay.cut()
     yield
+    replica = scene.replicas[2]
+    texts = ("this replica has not read for … s", "retry profiles could not be brought up to date")
+    for name, text in zip(CUT_OFF[1:], texts):
+        Walk(scene, name, "CallgateReplicaCutOff").log(replica, text)
+    walk = Walk(scene, "CallgateReplicaCutOff")
+    walk.command("curl https://HOST:7600/readyz", shows="503 at this replica", has="not", **scene.at(2))
+    yield
     scene.relay.mend()
+    for name in CUT_OFF:
+        Walk(scene, name).step("the path is restored")
 
 
-CROWD, CROWD_MAX_S = 400, 600
+@incident("CallgateRestarting", **OUTAGES, is_long=True)
+def replica_restarts(scene):
+    """one replica is killed (-9) and started three times"""
+    for _ in range(3):
+        time.sleep(10)
+        scene.replicas[2].kill()
+        scene.replicas[2].start()
+    yield
+    walk = Walk(scene, "CallgateRestarting")
+    starts = scene.log(scene.replicas[2].name).count("callgate serves")
+    walk.step("its log", f"{starts} starts, and no last line before them: a kill")
+    yield
+    walk.step("nobody kills it any more")
 
 
-async def crowded(replica, is_over):
-    """Callers with a connection each, who call again as soon as they are answered."""
-
-    async def caller(number):
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", replica.port, ssl=replica.context)
-            while not is_over():
-                calls = [
-                    {"call_id": f"{n}", "tool": "get_order", "arguments_json": f'{{"order_id": "{number}-{n}"}}'}
-                    for n in range(10)
-                ]
-                caller = {"session_id": f"crowd-{time.monotonic_ns()}", "agent_id": "crowd"}
-                body = json.dumps({"caller": caller, "calls": calls})
-                writer.write(load.request(replica, "GateService/BatchEvaluate", body))
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
-                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split()[0]))
-            writer.close()
-        except (OSError, IndexError, ValueError, EOFError, TimeoutError, asyncio.IncompleteReadError):
-            await asyncio.sleep(1)
-
-    while not is_over():
-        await asyncio.gather(*[caller(number) for number in range(CROWD)])
-
-
-@incident("CallgateClockDifference", group="alone")
+@incident("CallgateClockDifference", **OUTAGES)
 def clock_is_wrong(scene):
-    """a replica is started an hour ahead (libfaketime); cure: it is started without"""
+    """a replica is started an hour ahead (libfaketime)"""
     replica = scene.replicas[1]
     library = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
     if not library:
         stage.skip("libfaketime is missing (apt-get install faketime)")
     replica.kill()
-    replica.env |= {"LD_PRELOAD": library[0], "FAKETIME": "+1h"}
+    wrong = {"LD_PRELOAD": library[0], "FAKETIME": "+1h"}
+    replica.env |= wrong
     replica.start()
+    yield
+    walk = Walk(scene, "CallgateClockDifference")
+    walk.command("callgate database clock", shows="the difference", env=wrong)
     yield
     replica.kill()
-    del replica.env["LD_PRELOAD"], replica.env["FAKETIME"]
+    for name in wrong:
+        del replica.env[name]
     replica.start()
+    walk.step("the clock is set")
 
 
-@incident("CallgateDatabaseDown", "CallgateErrorBudgetBurn", "CallgateErrorBudgetBurnSlow", group="alone")
+DOWN = ("CallgateDatabaseDown", "CallgateErrorBudgetBurn", "CallgateErrorBudgetBurnSlow")
+
+
+@incident(*DOWN, **OUTAGES, is_long=True)
 def database_stops(scene):
-    """PostgreSQL is stopped while agents call; cure: it is started, and calls succeed"""
+    """PostgreSQL is stopped while agents call"""
     scene.postgres.stop()
-    calls = Meanwhile(steady(scene), steady(scene, 1))
+    calls = Meanwhile(*[steady(scene, replica, 0.3) for replica in scene.replicas])
     yield
+    walk = Walk(scene, *DOWN[:2])
+    walk.command("curl https://HOST:7600/readyz", shows="503", has="not ready", **scene.at(0))
+    walk.log(scene.replicas[0], "a request failed", shows="the cause")
+    text = 'psql "$CALLGATE_DATABASE_URL" -c "select pg_is_in_recovery(), now()"'
+    walk.command(text, shows="no connection", has="refused", fails=True)
     calls.end()
+    yield
     scene.postgres.start()
-    scene.cures.append(Meanwhile(*[steady(scene, n % 2) for n in range(6)]))
-
-
-@incident(
-    "CallgateShedding", "CallgateQueueFilling", "CallgateCommitSlow", "CallgateEvaluateSlow", group="alone"
-)
-def database_is_slow(scene):
-    """commits wait for a lock while a crowd calls; cure: the lock is gone"""
-    hold = "begin; lock table callgate.call; select pg_sleep(4); commit"
-    ends = time.monotonic() + CROWD_MAX_S
-    crowd = threading.Thread(target=lambda: asyncio.run(crowded(scene.replicas[0], lambda: time.monotonic() > ends)))
-    crowd.start()
-    both = Meanwhile(lambda: scene.postgres.sql(hold))
+    walk.step("PostgreSQL is started")
+    for name in DOWN[1:]:
+        scene.walked[name] = scene.walked[DOWN[0]]
+    many = Meanwhile(*[steady(scene, pause=0) for _ in range(4)])
     yield
-    ends = 0
-    both.end()
-    crowd.join()
-    scene.cures.append(Meanwhile(*[steady(scene) for _ in range(4)]))
+    many.end()
 
 
-@incident("CallgateConflicts", group="alone")
-def replicas_conflict(scene):
-    """sub-agents of one session call two replicas; cure: they stop"""
-    rounds = iter(range(10_000))
-    race = Meanwhile(lambda: asyncio.run(load.race(scene.replicas[:2], 150, next(rounds))))
-    yield
-    race.end()
-
-
-@incident("CallgateReplicaDown", group="alone")
+@incident("CallgateReplicaDown", **OUTAGES)
 def replica_is_killed(scene):
-    """one replica is killed; cure: it is started"""
+    """one replica is killed"""
     scene.replicas[1].kill()
     yield
+    walk = Walk(scene, "CallgateReplicaDown")
+    walk.command("curl https://HOST:7600/healthz", shows="no answer", fails=True, **scene.at(1))
+    yield
     scene.replicas[1].start()
+    walk.step("the replica is started")
 
 
-@incident("CallgateDown", "CallgateRestarting", group="alone")
+@incident("CallgateDown", **OUTAGES)
 def replicas_are_killed(scene):
-    """one replica is killed three times, then all are; cure: they are started"""
-    for _ in range(3):
-        time.sleep(3)
-        scene.replicas[1].kill()
-        scene.replicas[1].start()
-    time.sleep(5)
+    """all replicas are killed"""
     for replica in scene.replicas:
         replica.kill()
     yield
+    walk = Walk(scene, "CallgateDown")
+    walk.command("curl https://HOST:7600/healthz", shows="no answer", fails=True, **scene.at(0))
+    yield
     for replica in scene.replicas:
         replica.start()
+    walk.step("the replicas are started")
 
 
-@incident("CallgateUnseen", group="alone")
+@incident("CallgateUnseen", **OUTAGES)
 def targets_are_gone(scene):
-    """the job is taken from Prometheus' configuration; cure: it is put back"""
+    """the job is taken from Prometheus' configuration"""
     scene.watched.reload([])
     yield
+    walk = Walk(scene, "CallgateUnseen")
+    status, text = stage.fetch(f"{scene.watched.url}/api/v1/targets")
+    if '"job":"callgate"' in text:
+        raise LookupError(text)
+    walk.step("the page of targets", "no job for callgate")
+    yield
     scene.watched.reload(scene.replicas)
+    walk.step("the job's targets are corrected")
