@@ -194,6 +194,26 @@ async fn while_the_database_is_away_what_cannot_be_checked_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_read_slowly_exists() {
+    let plane = Plane::start(&Policy::default()).await;
+    let channel = plane.channel().await;
+    let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
+    let mut holder = plane.postgres.connect().await;
+    sqlx::raw_sql("begin; lock table token in access exclusive mode").execute(&mut holder).await.expect("locked");
+    let asking = tokio::spawn({
+        let (channel, request) = (channel.clone(), bearer(&agent, evaluate_request("s")));
+        async move { ask(&channel, request).await }
+    });
+    // Longer than a read holds, and shorter than the read may take.
+    tokio::time::sleep(Duration::from_millis(1_900)).await;
+    sqlx::raw_sql("commit").execute(&mut holder).await.expect("released");
+    if let Err(status) = asking.await.expect("no panic") {
+        assert_eq!(pair(&status), (Code::Unavailable, "CREDENTIALS_UNCHECKED".into()), "{status:?}");
+    }
+    until("it is read", async || ask(&channel, bearer(&agent, evaluate_request("s"))).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_credentials_are_slowed_and_others_are_not() {
     let plane = Plane::start(&Policy::default()).await;
     let channel = plane.channel().await;

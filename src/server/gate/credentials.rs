@@ -143,6 +143,12 @@ impl Credentials {
         self.tokens.write().remove(id);
     }
 
+    /// The rejection of a token that was just read, and does not hold: there is none, or the read took so long that it
+    /// is too old already.
+    fn reject_read(&self, id: &str, no_such: CredentialRejection) -> CredentialRejection {
+        if self.get(id).is_some() { CredentialRejection::Unchecked } else { no_such }
+    }
+
     /// True for an id that was read a moment ago and is unknown.
     fn is_missing(&self, clock: &Clock, id: &str) -> bool {
         self.missing.lock().get(id).is_some_and(|looked| clock.elapsed_since(*looked) < MISSING)
@@ -203,10 +209,15 @@ impl Identities {
             return known;
         }
         self.read_tokens(Some(shown.id)).await.map_err(|_| CredentialRejection::Unchecked)?;
-        self.by_token(text, from).unwrap_or_else(|| {
+        if let Some(known) = self.by_token(text, from) {
+            return known;
+        }
+        let no_such = failed.map_or(CredentialRejection::Unknown(NO_SUCH), CredentialRejection::TooMany);
+        let rejection = self.credentials.reject_read(shown.id, no_such);
+        if rejection != CredentialRejection::Unchecked {
             self.credentials.missing.lock().put(shown.id.to_owned(), self.server.clock.tick());
-            Err(failed.map_or(CredentialRejection::Unknown(NO_SUCH), CredentialRejection::TooMany))
-        })
+        }
+        Err(rejection)
     }
 
     /// Notes that a credential from there did not hold.
@@ -237,7 +248,7 @@ impl Identities {
                 if self.find_cached_token(id).is_none() {
                     self.read_tokens(Some(id)).await.map_err(|_| CredentialRejection::Unchecked)?;
                 }
-                let known = self.find_cached_token(id).ok_or(CredentialRejection::Unknown(NO_SUCH))?;
+                let known = self.find_cached_token(id).ok_or_else(|| self.credentials.reject_read(id, CredentialRejection::Unknown(NO_SUCH)))?;
                 known
                     .token
                     .rejection_reason(self.store.now())
@@ -343,7 +354,11 @@ impl Identities {
         for id in ids {
             match (read.remove(&id), known.get(&id)) {
                 (None, _) => drop(known.remove(&id)),
-                (Some(token), Some(before)) if is_as_before(&token, &before.token) => before.seen.lock().read = started,
+                (Some(token), Some(before)) if is_as_before(&token, &before.token) => {
+                    // A later read may have ended before this one.
+                    let seen = &mut before.seen.lock().read;
+                    *seen = started.max(*seen);
+                }
                 (Some(token), _) => {
                     let seen = Mutex::new(TokenUse { read: started, used: started, is_noted: true, last: None });
                     known.insert(id, Arc::new(CachedCredential { token, seen }));
