@@ -11,6 +11,7 @@
 from ._call import Args, Call, CallOptions, ToolOptions
 from ._permit import permit
 from ._reports import Unsent
+from ._usage import priced, usage_of
 from .client import AsyncClient, Client
 from .errors import (
     CallAlreadySettled,
@@ -32,6 +33,7 @@ from .gated import gated
 from .outcome import Decision, Outcome, Result
 from .schemas import Added
 from .toolbox import AsyncToolbox, Toolbox
+from .v1.types_pb2 import SessionState, Usage
 
 __version__ = "0.1.0"
 
@@ -60,11 +62,15 @@ __all__ = [
     "PermissionDenied",
     "ResourceExhausted",
     "Result",
+    "SessionState",
     "ToolFailed",
     "ToolOptions",
     "Toolbox",
     "Unauthenticated",
     "Unsent",
+    "Usage",
     "gated",
     "permit",
+    "priced",
+    "usage_of",
 ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from . import _texts, _values
+from . import _texts, _usage, _values
 from ._effects import Evaluate, Execute, Ran, Record, Settle, Sleep
 from ._permit import Granted
 from .errors import CallgateError, CallgateUnavailable, NotStarted
@@ -50,6 +50,7 @@ class Run:
         self._rules = rules
         self.call = call
         self.proposed = call.proposed()
+        self.usage = _usage.total(call.usage, rules.usage)
         self.key = (rules.caller.session_id, self.proposed.call_id)
         self._patience = rules.patience_s if call.patience_s is None else call.patience_s
         self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
@@ -185,7 +186,7 @@ class Run:
                 yield from self._pause(pause or _PAUSE_S)
 
     def _question(self, wait_s: float) -> EvaluateRequest:
-        request = EvaluateRequest(caller=self._rules.caller, call=self.asked(), usage=self.call.usage)
+        request = EvaluateRequest(caller=self._rules.caller, call=self.asked(), usage=self.usage)
         if wait_s:
             request.max_wait.FromMilliseconds(int(wait_s * 1000))
         return request

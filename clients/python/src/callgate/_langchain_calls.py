@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.types import Command
 
 from ._framework import names
+from ._langchain_turns import last_said, marked
+from ._usage import usage_of
 from ._values import as_json
 from .errors import NotStarted, ToolFailed
 from .outcome import Result
@@ -18,8 +20,10 @@ from .outcome import Result
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
+    from ._call import CallOptions
     from .gate import GateOptions
     from .outcome import Outcome
+    from .v1.types_pb2 import Usage
 
 Answered = ToolMessage | Command[Any]
 SessionId = str | Callable[["ToolCallRequest"], str] | None
@@ -48,12 +52,12 @@ class Asked:
         """Raises ValueError where nothing says to which session the call belongs."""
         messages = _messages(request.state)
         assistants = [message for message in messages if isinstance(message, AIMessage)]
-        people = [message for message in messages if isinstance(message, HumanMessage)]
+        kept: Any = request.state if isinstance(request.state, Mapping) else {}
         configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
         return Asked(
             request,
             session_id=_session(request, session_id, configurable, messages),
-            run_id=(people[-1].id or "") if people else "",
+            run_id=kept.get("callgate_run") or last_said(messages),
             turn=(assistants[-1].id or f"turn-{len(assistants)}") if assistants else "",
             is_resumed=bool(configurable.get("__pregel_resuming")),
             has_checkpointer=configurable.get("__pregel_checkpointer") is not None,
@@ -73,6 +77,32 @@ class Asked:
     def call_id(self) -> str | None:
         """As the model, or LangChain for it, names the call."""
         return self.request.tool_call["id"]
+
+    @property
+    def usage(self) -> list[Usage]:
+        """What the model used since its last message with calls, for the first call of its message alone.
+
+        It is read from the messages, so that a node that runs again, here or in another process, says the same: the
+        plane books it with the first judgement of a call.
+        """
+        messages = _messages(self.request.state)
+        at = [n for n, message in enumerate(messages) if isinstance(message, AIMessage) and message.tool_calls]
+        if not at:
+            return []
+        asking: Any = messages[at[-1]]
+        answered = {message.tool_call_id for message in messages[at[-1] :] if isinstance(message, ToolMessage)}
+        # Other middleware may have answered some of them.
+        first = next((call for call in asking.tool_calls if call["id"] not in answered), None)
+        if first is None or first["id"] != self.call_id:
+            return []
+        since = messages[at[-2] + 1 if len(at) > 1 else 0 : at[-1] + 1]
+        used = [usage_of(message) for message in since if isinstance(message, AIMessage)]
+        return [one for one in used if one is not None]
+
+    @property
+    def call_options(self) -> CallOptions:
+        """Of the call."""
+        return {"call_id": self.call_id, "turn": self.turn, "usage": self.usage}
 
     @property
     def options(self) -> GateOptions:
@@ -119,7 +149,8 @@ class Asked:
             return _with_messages(value, lambda message: _told(message, outcome))
         call = self.request.tool_call
         status = "error" if outcome.is_error else "success"
-        return ToolMessage(outcome.text, tool_call_id=call["id"] or "", name=call["name"], status=status)
+        said = ToolMessage(outcome.text, tool_call_id=call["id"] or "", name=call["name"], status=status)
+        return marked(said, outcome)
 
 
 def result(answered: Answered) -> Result:
@@ -160,8 +191,9 @@ def _session(
         return given if isinstance(given, str) else given(request)
     if thread := configurable.get("thread_id"):
         return str(thread)
-    if messages and messages[0].id:
-        return f"langchain-{messages[0].id}"
+    kept = request.state.get("callgate_first") if isinstance(request.state, Mapping) else ""
+    if first := kept or (messages[0].id if messages else ""):
+        return f"langchain-{first}"
     raise ValueError(
         "session_id: nothing says to which session this call belongs. Invoke the agent with "
         '{"configurable": {"thread_id": …}}, or give CallgateMiddleware a session_id'
@@ -178,6 +210,7 @@ def _text(message: ToolMessage) -> str | None:
 
 
 def _told(message: ToolMessage, outcome: Outcome) -> ToolMessage:
+    message = marked(message, outcome)
     if _text(message) is not None:
         return message.model_copy(update={"content": outcome.text})
     hints = [{"type": "text", "text": hint} for hint in outcome.hints]

@@ -6,7 +6,9 @@ Needs `pip install 'callgate[langchain]'`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,17 +18,19 @@ from ._call import Call
 from ._extras import missing
 from ._framework import Frame
 from ._questions import Answer
-from .errors import NotStarted, PermissionDenied
+from .errors import CallgateUnavailable, NotStarted, PermissionDenied
 from .v1.approval_service_pb2 import APPROVAL_STATE_PENDING
 
 try:
-    from langchain.agents.middleware import AgentMiddleware
+    from langchain.agents.middleware import AgentMiddleware, hook_config
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
+    from langgraph.config import get_config
     from langgraph.errors import GraphBubbleUp
     from langgraph.types import interrupt
 
     from . import _langchain_calls as _calls
+    from . import _langchain_turns as _turns
     from ._langchain_calls import Answered, Asked
 except ModuleNotFoundError as error:
     raise missing("langchain", error) from error
@@ -50,6 +54,7 @@ else:
     # It has gained parameters with time.
     _Middleware = AgentMiddleware
 
+log = logging.getLogger("callgate")
 _HAS_ASYNC_INTERRUPTS = sys.version_info >= (3, 11)
 """In coroutines, LangGraph's `interrupt` knows its graph from Python 3.11 on."""
 
@@ -68,6 +73,8 @@ class CallgateMiddleware(_Middleware):
     must give it, the call waits for an answer in callgate. So it does without a checkpointer, and in coroutines before
     Python 3.11. A tool that interrupts as well cannot be asked about so: an answer could be taken for the other.
     """
+
+    state_schema = _turns.CallgateState
 
     def __init__(
         self,
@@ -100,6 +107,38 @@ class CallgateMiddleware(_Middleware):
         self._session_id = session_id
         self._interrupts = interrupts
 
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """Remembers what the run answers."""
+        return _turns.begun(state["messages"])
+
+    @hook_config(can_jump_to=["end"])
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """Ends a run whose model calls tools that are disabled, and tells callgate of a summary."""
+        if (end := _turns.ended(state["messages"])) is not None:
+            return end
+        if not (summary := _turns.summary_unheard_of(state)) or (session := self._session(state)) is None:
+            return None
+        try:
+            return _turns.compacted(state, summary, self._frame.gate(session, {}).compacted())
+        except CallgateUnavailable as error:
+            log.warning(
+                "callgate: it has not heard of a summary of %s, and is told before the next turn: %s", session, error
+            )
+            return None
+
+    @hook_config(can_jump_to=["end"])
+    async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """The same for event loops."""
+        return await asyncio.to_thread(copy_context().run, self.before_model, state, runtime)
+
+    def _session(self, state: Any) -> str | None:
+        """The session, where no call says it; None where it is known from calls alone."""
+        if callable(self._session_id):
+            return None
+        thread = get_config().get("configurable", {}).get("thread_id")
+        first = state.get("callgate_first") or ""
+        return self._session_id or (str(thread) if thread else f"langchain-{first}")
+
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
@@ -126,7 +165,7 @@ class CallgateMiddleware(_Middleware):
             self._frame.schemas(_schemas([request.tool]))
         put: set[str] | None = set() if self._puts(asked) else None
         gate = self._frame.gate(asked.session_id, asked.options)
-        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, call_id=asked.call_id, turn=asked.turn)
+        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, **asked.call_options)
         steps = self._steps(asked, call, put)
         try:
             step = next(steps)
@@ -153,7 +192,7 @@ class CallgateMiddleware(_Middleware):
             await self._frame.aschemas(_schemas([request.tool]))
         put: set[str] | None = set() if self._puts(asked) and _HAS_ASYNC_INTERRUPTS else None
         gate = self._frame.agate(asked.session_id, asked.options)
-        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, call_id=asked.call_id, turn=asked.turn)
+        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, **asked.call_options)
         steps = self._steps(asked, call, put)
         try:
             step = next(steps)
@@ -219,7 +258,9 @@ def _schemas(tools: list[Any]) -> list[Any]:
 
 
 def _shown(request: ModelRequest[Any], schemas: list[Any]) -> ModelRequest[Any]:
-    """The request with these schemas in place of the tools that they differ from."""
+    """The request with these schemas in place of the tools that they differ from; without tools once none may run."""
     given = _schemas(request.tools)
+    if _turns.are_tools_disabled(request.messages):
+        return request.override(tools=[], tool_choice=None)
     same = [tool if schema == was else schema for tool, was, schema in zip(request.tools, given, schemas, strict=True)]
     return request.override(tools=same)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._call import Args, Call, ToolOptions
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from .gate import AsyncGate, Gate
     from .outcome import Outcome
+    from .v1.types_pb2 import Usage
 
 log = logging.getLogger("callgate")
 
@@ -42,6 +43,12 @@ class _Base:
             self.tools = {tool.__name__: tool for tool in tools}
         self._repeat = options.get("repeat_parameter", "")
         self.added: dict[str, Added] = {}
+        self.used: list[Usage] = []
+        """Usage of the model that no call has booked yet."""
+        self.tools_disabled = False
+        """No further call is let through: leave the tools out of the next request to the model."""
+        self.is_over = False
+        """The model has called tools all the same, and was refused: do not ask it again."""
 
     def call(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Call:
         """A call of one of the tools, as `batch` of the gate takes it.
@@ -51,6 +58,11 @@ class _Base:
         args, said = self.added.get(name, Added()).taken(args)
         execute = self.tools.get(name) or self._missing(name)
         return Call(name, args, execute, call_id=call_id, **_joined(said, options))
+
+    def heed(self, outcomes: Sequence[Outcome]) -> None:
+        """Keeps `tools_disabled` and `is_over` up to date: for calls that were run by the gate itself."""
+        self.is_over = self.is_over or (self.tools_disabled and any(not one.ran for one in outcomes))
+        self.tools_disabled = self.tools_disabled or any(one.tools_disabled for one in outcomes)
 
     def _missing(self, name: str) -> Callable[..., Any]:
         def missing(**_: Any) -> None:
@@ -109,7 +121,9 @@ class Toolbox(_Base):
 
     def run(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Outcome:
         """As `Gate.run`, with the tool of that name."""
-        return self.gate.run_call(self.call(name, args, call_id, **options))
+        outcome = self.gate.run_call(self.call(name, args, call_id, **options))
+        self.heed([outcome])
+        return outcome
 
 
 class AsyncToolbox(_Base):
@@ -135,4 +149,6 @@ class AsyncToolbox(_Base):
 
     async def run(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Outcome:
         """As `AsyncGate.run`, with the tool of that name."""
-        return await self.gate.run_call(self.call(name, args, call_id, **options))
+        outcome = await self.gate.run_call(self.call(name, args, call_id, **options))
+        self.heed([outcome])
+        return outcome
