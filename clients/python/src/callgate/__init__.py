@@ -9,6 +9,7 @@
 """
 
 from ._call import Args, Call, CallOptions, ToolOptions
+from ._firsts import Replayed
 from ._permit import permit
 from ._reports import Unsent
 from ._usage import priced, usage_of
@@ -60,6 +61,7 @@ __all__ = [
     "NotStarted",
     "Outcome",
     "PermissionDenied",
+    "Replayed",
     "ResourceExhausted",
     "Result",
     "SessionState",

@@ -230,8 +230,9 @@ class CallgateMiddleware(_Middleware):
             may_look = found is not None
             for before in found or []:
                 put.add(before.approval_id)
-                answer = Answer.read(interrupt(_questions.put_before(before, asked.tool, asked.args)))
-                if answer is not None and before.state == APPROVAL_STATE_PENDING:
+                said = interrupt(_questions.put_before(before, asked.tool, asked.args))
+                if before.state == APPROVAL_STATE_PENDING:
+                    (answer,) = Answer.read(said, [asked.tool])
                     yield partial(self._frame.person.answer, before.approval_id, answer)
         outcome = yield replace(call, approval_wait_s=0.0)
         if outcome.decision != "ASK":
@@ -241,7 +242,8 @@ class CallgateMiddleware(_Middleware):
             interrupt(_questions.put(outcome, asked.tool, asked.args))
             if may_look:
                 raise asked.mistaken()
-        outcome = yield call
+            # Nobody may answer here: the call waits for an approver in callgate.
+            outcome = yield call
         return outcome
 
     def _before(self, session_id: str, call_id: str) -> list[Approval] | None:

@@ -9,13 +9,14 @@ import asyncio
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from . import _agents_usage as _usage
+from . import _values
 from ._extras import missing
 from ._framework import Frame, names
 from ._questions import Answer
@@ -89,7 +90,13 @@ def gated_tools(
 
 
 async def answer(
-    state: RunState[Any, Any], item: ToolApprovalItem, *, approve: bool, reason: str = "", by: str = ""
+    state: RunState[Any, Any],
+    item: ToolApprovalItem,
+    *,
+    approve: bool,
+    reason: str = "",
+    by: str = "",
+    arguments: Mapping[str, Any] | None = None,
 ) -> None:
     """Answers an interruption, in the run and in callgate; then `Runner.run(agent, state)` goes on.
 
@@ -99,17 +106,22 @@ async def answer(
         approve: Whether the call may run.
         reason: Why; of a denial, the model is told.
         by: Who says so, where the plane knows no credentials.
+        arguments: With a yes, the arguments to run instead of the model's; the model is told.
 
     Raises:
+        ValueError: There are arguments, and no yes.
         CallgateError: Callgate's question cannot be answered; the run's is not answered either.
     """
+    if arguments is not None and not approve:
+        raise ValueError("arguments: a call that is refused runs with none")
+    edited = "" if arguments is None else _values.arguments(arguments)
     tools = [tool for tool in item.agent.tools if isinstance(tool, FunctionTool) and tool.name == item.name]
     invokes = [tool.on_invoke_tool for tool in tools if isinstance(tool.on_invoke_tool, _Invoke)]
     told = ""
     for invoke in invokes:
         # The state has no other way to the context of its run.
         context: Any = state._context  # noqa: SLF001
-        told = await invoke.answer(context, item, Answer(approve, reason, by))
+        told = await invoke.answer(context, item, Answer(approve, reason, by, edited))
     if approve:
         state.approve(item)
     else:
@@ -205,6 +217,9 @@ class _Invoke:
                 raise ToolFailed(str(error), type="ValidationError", http_status=422) from error
 
         call = self._call(self._same(raw), context.tool_call_id, execute, _usage.of_call(context, context.tool_call_id))
+        if self.gates.interrupts:
+            # It was asked about before; what is asked from now on, the model is told.
+            call = replace(call, approval_wait_s=0.0)
         gate = self.gates.gate(context)
         if self.gates.interrupts and context.is_tool_approved(self.tool.name, context.tool_call_id):
             # A yes for good answers no question that it was not said to.

@@ -138,17 +138,18 @@ class CallgateCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any
     ) -> Any:
         """Asks, waits, executes by `handler` as permitted, reports, and answers with what the model is to see."""
-        asked = call.args_as_dict()
-        proposed = self._frame.stripped(call.tool_name, asked)
+        asked = _asked(ctx.messages, call) if self._defers else call.args_as_dict()
+        proposed = self._frame.stripped(call.tool_name, call.args_as_dict())
+        edited = "" if call.args_as_dict() == asked else as_json(proposed)
 
         async def execute(**arguments: Any) -> Any:
-            return await _executed(handler(_validated(args, proposed, arguments)))
+            return await _executed(handler(await self._to_run(ctx, call, args, proposed, arguments)))
 
         gate = self._gate(ctx)
         ids: CallOptions = {"call_id": call.tool_call_id, "turn": _turn(ctx.messages), "usage": self._usage(ctx, call)}
         framed = self._frame.call(call.tool_name, asked, execute, self._takes(call.tool_name), **ids)
         if self._defers and ctx.tool_call_approved:
-            await self._frame.aanswer(gate, framed, Answer(approve=True))
+            await self._frame.aanswer(gate, framed, Answer(approve=True, arguments=edited))
         try:
             outcome = await gate.run_call(framed)
         except NotStarted as waits:
@@ -187,6 +188,21 @@ class CallgateCapability(AbstractCapability[Any]):
     async def _deny(self, ctx: RunContext[Any], part: ToolReturnPart) -> None:
         call = self._frame.call(part.tool_name, {}, _unrun, bool, call_id=part.tool_call_id, turn=_turn(ctx.messages))
         await self._frame.aanswer(self._gate(ctx), call, Answer(approve=False, reason=part.model_response_str()))
+
+    @staticmethod
+    async def _to_run(
+        ctx: RunContext[Any],
+        call: ToolCallPart,
+        args: Mapping[str, Any],
+        proposed: Mapping[str, Any],
+        permitted: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """The arguments that the tool gets: as they were validated, and where a permit has others, as it has them."""
+        tools = getattr(ctx.tool_manager, "tools", None) or {}
+        if proposed == permitted or (tool := tools.get(call.tool_name)) is None:
+            return _validated(args, proposed, permitted)
+        made: dict[str, Any] = tool.args_validator.validate_python(dict(permitted), context=ctx.validation_context)
+        return made
 
     def _gate(self, ctx: RunContext[Any]) -> AsyncGate:
         # What cuts the history during the run may take the prompt away; it is the same run.
@@ -242,6 +258,14 @@ class _Run:
     disabled_by: str = ""
     disabled_why: str = ""
     invalid: set[tuple[str, str]] = field(default_factory=set)
+
+
+def _asked(messages: Sequence[ModelMessage], call: ToolCallPart) -> dict[str, Any]:
+    """The arguments as the model gave them: an approval may have others (`ToolApproved.override_args`)."""
+    responses = [message for message in messages if isinstance(message, ModelResponse)]
+    parts = [part for message in responses[-1:] for part in message.parts if isinstance(part, ToolCallPart)]
+    same = next((part for part in parts if part.tool_call_id == call.tool_call_id), call)
+    return same.args_as_dict()
 
 
 def _unrun(**_: Any) -> None:

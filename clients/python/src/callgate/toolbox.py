@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._call import Args, Call, ToolOptions
@@ -40,7 +41,7 @@ class _Base:
         if isinstance(tools, Mapping):
             self.tools = dict(tools)
         else:
-            self.tools = {tool.__name__: tool for tool in tools}
+            self.tools = {named(tool): tool for tool in tools}
         self._repeat = options.get("repeat_parameter", "")
         self.added: dict[str, Added] = {}
         self.used: list[Usage] = []
@@ -82,6 +83,18 @@ class _Base:
             made, self.added[name] = adapted(schema, known.get(name, ToolDescription()), repeat_parameter=self._repeat)
             shown.append(made)
         return shown
+
+
+def named(tool: Any) -> str:
+    """The function's name; of a `partial`, that of its function."""
+    function = tool
+    while isinstance(function, partial):
+        function = function.func
+    name = getattr(function, "__name__", "<unnamed>")
+    if not callable(tool) or name.startswith("<"):
+        shown = "a function without a name" if callable(tool) else f"{tool!r} is no function"
+        raise TypeError(f"tools: {shown}; give functions, or a mapping of names to functions")
+    return str(name)
 
 
 def _joined(said: ToolOptions, given: ToolOptions) -> ToolOptions:
