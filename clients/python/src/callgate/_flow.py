@@ -268,7 +268,7 @@ class Run:
             ran, report, told = yield from self._run(args, Granted(permit, key_sent))
             answer = yield from self._record(report)
         self._owed = None
-        if ran.error is None and told.is_stored and answer is not None:
+        if ran.error is None and told.is_stored:
             self._local.firsts.keep(verdict.fingerprint, told.text, ran.value)
         return reported(verdict, ran, told, answer, self._of_call)
 
