@@ -20,6 +20,14 @@ def order(order_id: int, shop: str) -> str:
     return f"{order_id} of {shop}"
 
 
+def _client(**settings: Any) -> Client:
+    return Client(**settings)
+
+
+def _failed(**facts: Any) -> ToolFailed:
+    return ToolFailed("x", **facts)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -30,14 +38,14 @@ def order(order_id: int, shop: str) -> str:
         (lambda gate: gate.run("t", {}, dict, cost_estimate_micros="5"), TypeError, "cost_estimate_micros: '5'"),
         (lambda gate: gate.run("t", {}, dict, cost_estimate_micros=-5), ValueError, "cost_estimate_micros: -5"),
         (lambda gate: gate.run("t", {}, dict, usage={"input_tokens": 1}), TypeError, "usage: dict is no Usage"),
-        (lambda gate: Client(timeout_s="3"), TypeError, "timeout_s: '3' is no number of seconds"),
-        (lambda gate: Client(token=42), TypeError, "token: int is no text"),
-        (lambda gate: Client(server=7600), TypeError, "server: int is no text"),
+        (lambda gate: _client(timeout_s="3"), TypeError, "timeout_s: '3' is no number of seconds"),
+        (lambda gate: _client(token=42), TypeError, "token: int is no text"),
+        (lambda gate: _client(server=7600), TypeError, "server: int is no text"),
         (lambda gate: gate.wrap([lambda: 1]), TypeError, "tools: a function without a name"),
         (lambda gate: gate.wrap(["order"]), TypeError, "tools: 'order' is no function"),
         (lambda gate: ToolFailed("x", http_status="many"), TypeError, "http_status: 'many'"),
         (lambda gate: ToolFailed("x", http_status=42), ValueError, "http_status: 42"),
-        (lambda gate: ToolFailed("x", retry_after_s="2"), TypeError, "retry_after_s: '2'"),
+        (lambda gate: _failed(retry_after_s="2"), TypeError, "retry_after_s: '2'"),
     ],
 )
 def test_wrong_input_is_named(gate: Gate, make: Any, error: type[Exception], message: str) -> None:

@@ -38,6 +38,7 @@ class Asked:
             interrupt asks for the same call.
         is_resumed: The node runs again, after an interrupt.
         has_checkpointer: An interrupt can be answered.
+        asked: The requests that were put together, before the calls of the turn.
     """
 
     request: ToolCallRequest
@@ -46,6 +47,7 @@ class Asked:
     turn: str
     is_resumed: bool
     has_checkpointer: bool
+    asked: Sequence[str]
 
     @staticmethod
     def of(request: ToolCallRequest, session_id: SessionId) -> Asked:
@@ -61,6 +63,7 @@ class Asked:
             turn=(assistants[-1].id or f"turn-{len(assistants)}") if assistants else "",
             is_resumed=bool(configurable.get("__pregel_resuming")),
             has_checkpointer=configurable.get("__pregel_checkpointer") is not None,
+            asked=kept.get("callgate_asked") or (),
         )
 
     @property
@@ -85,19 +88,7 @@ class Asked:
         It is read from the messages, so that a node that runs again, here or in another process, says the same: the
         plane books it with the first judgement of a call.
         """
-        messages = _messages(self.request.state)
-        at = [n for n, message in enumerate(messages) if isinstance(message, AIMessage) and message.tool_calls]
-        if not at:
-            return []
-        asking: Any = messages[at[-1]]
-        answered = {message.tool_call_id for message in messages[at[-1] :] if isinstance(message, ToolMessage)}
-        # Other middleware may have answered some of them.
-        first = next((call for call in asking.tool_calls if call["id"] not in answered), None)
-        if first is None or first["id"] != self.call_id:
-            return []
-        since = messages[at[-2] + 1 if len(at) > 1 else 0 : at[-1] + 1]
-        used = [usage_of(message) for message in since if isinstance(message, AIMessage)]
-        return [one for one in used if one is not None]
+        return used(_messages(self.request.state), self.call_id)
 
     @property
     def call_options(self) -> CallOptions:
@@ -151,6 +142,28 @@ class Asked:
         status = "error" if outcome.is_error else "success"
         said = ToolMessage(outcome.text, tool_call_id=call["id"] or "", name=call["name"], status=status)
         return marked(said, outcome)
+
+
+def pending(messages: Sequence[BaseMessage]) -> tuple[str, list[Any]]:
+    """The model's last message, and its calls that nobody has answered yet."""
+    at = next((n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)), None)
+    asking: Any = None if at is None else messages[at]
+    if asking is None or not asking.id:
+        return "", []
+    answered = {message.tool_call_id for message in messages[at:] if isinstance(message, ToolMessage)}
+    return asking.id, [call for call in asking.tool_calls if call["id"] and call["id"] not in answered]
+
+
+def used(messages: Sequence[BaseMessage], call_id: str | None) -> list[Usage]:
+    """What the model used since its last message with calls; of another call than the first of its message, nothing."""
+    _, calls = pending(messages)
+    # Other middleware may have answered some of them.
+    if not calls or calls[0]["id"] != call_id:
+        return []
+    at = [n for n, message in enumerate(messages) if isinstance(message, AIMessage) and message.tool_calls]
+    since = messages[at[-2] + 1 if len(at) > 1 else 0 : at[-1] + 1]
+    found = [usage_of(message) for message in since if isinstance(message, AIMessage)]
+    return [one for one in found if one is not None]
 
 
 def result(answered: Answered) -> Result:

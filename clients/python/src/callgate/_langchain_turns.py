@@ -29,11 +29,13 @@ class CallgateState(AgentState[Any]):
         callgate_run: The user's message that the run answers: a summary may take it out of the messages.
         callgate_first: The first message, for the same reason.
         callgate_compacted: The summary that callgate has heard of.
+        callgate_asked: The approval requests that were put together for the model's last message.
     """
 
     callgate_run: NotRequired[Annotated[str, PrivateStateAttr]]
     callgate_first: NotRequired[Annotated[str, PrivateStateAttr]]
     callgate_compacted: NotRequired[Annotated[str, PrivateStateAttr]]
+    callgate_asked: NotRequired[Annotated[list[str], PrivateStateAttr]]
 
 
 def begun(messages: Sequence[BaseMessage]) -> dict[str, Any]:

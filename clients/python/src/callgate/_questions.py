@@ -116,6 +116,11 @@ class Person:
             if question.state == APPROVAL_STATE_PENDING:
                 self.answer(question.approval_id, answer)
 
+    def of_calls(self, session_id: str, call_ids: Sequence[str]) -> list[Approval]:
+        """The newest that was asked about each of these calls, in their order, whatever came of it."""
+        found = {one.call_id: one for call_id in call_ids for one in self.questions(session_id, call_id)}
+        return [found[call_id] for call_id in call_ids if call_id in found]
+
     def questions(self, session_id: str, call_id: str) -> list[Approval]:
         """All that were asked about this call, the oldest first, whatever came of them."""
         request = ListApprovalsRequest(session_id=session_id, page_size=500)
@@ -135,6 +140,20 @@ def put_before(approval: Approval, tool: str, args: Mapping[str, Any]) -> dict[s
     """The same, of a question that was put before."""
     message = " ".join(approval.reasons) or f"{tool} needs a person's approval."
     return _shown(approval.approval_id, approval.call_id, tool, args, message, approval.expire_time.ToJsonString())
+
+
+def together(questions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several questions as one, each with what it would have alone."""
+    return {
+        "type": "callgate_approval",
+        "requests": [
+            {name: value for name, value in one.items() if name not in {"action_requests", "review_configs"}}
+            for one in questions
+        ],
+        "message": " ".join(str(one["message"]) for one in questions),
+        "action_requests": [action for one in questions for action in one["action_requests"]],
+        "review_configs": [config for one in questions for config in one["review_configs"]],
+    }
 
 
 def _shown(

@@ -15,9 +15,9 @@ from ._drive import drive
 from ._flow import Run
 from .errors import CallgateError, CallgateUnavailable, NotFound
 from .toolbox import AsyncToolbox, Toolbox
-from .v1.gate_service_pb2 import BatchEvaluateRequest, GetSessionStateRequest
+from .v1.gate_service_pb2 import BatchEvaluateRequest, EvaluateRequest, GetSessionStateRequest
 from .v1.session_service_pb2 import MarkCompactedRequest
-from .v1.types_pb2 import Caller, SessionState, Verdict
+from .v1.types_pb2 import DECISION_ASK, Caller, SessionState, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -193,6 +193,17 @@ class Gate(_Base):
         """
         local = self.client.plane.local
         return drive(local, Run(local, self._rules, call).judged(max_wait_s))
+
+    def would_ask(self, call: Call) -> bool:
+        """Whether a person would have to approve the call now; nothing is stored of the question.
+
+        Raises:
+            CallgateError: As of `evaluate`.
+        """
+        local = self.client.plane.local
+        request = EvaluateRequest(caller=self._rules.caller, call=Run(local, self._rules, call).asked(), dry_run=True)
+        verdict = local.stubs.calls.Evaluate(request, timeout=local.settings.timeout_s).verdict
+        return verdict.decision == DECISION_ASK
 
     def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """Runs the calls of one model turn: judged together, in order; executed at once, up to 16 at a time.

@@ -26,7 +26,7 @@ try:
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.config import get_config
-    from langgraph.errors import GraphBubbleUp
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt
     from langgraph.types import interrupt
 
     from . import _langchain_calls as _calls
@@ -36,7 +36,7 @@ except ModuleNotFoundError as error:
     raise missing("langchain", error) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
     from langchain.agents.middleware import ModelRequest, ModelResponse
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -69,9 +69,11 @@ class CallgateMiddleware(_Middleware):
     A call that a person must approve becomes an `interrupt` where the agent has a checkpointer. Its value names
     `approval_id`, `tool`, `args` and `message`, and has what LangChain's HumanInTheLoopMiddleware puts there. The graph
     goes on with `Command(resume=True)`, `Command(resume={"approve": False, "reason": "…", "by": "ada"})`, or
-    `{"decisions": […]}` as HumanInTheLoopMiddleware takes it; after any other value, as after one yes where two people
-    must give it, the call waits for an answer in callgate. So it does without a checkpointer, and in coroutines before
-    Python 3.11. A tool that interrupts as well cannot be asked about so: an answer could be taken for the other.
+    `{"decisions": […]}` as HumanInTheLoopMiddleware takes it, an `edit` of the arguments among them: those are run, and
+    the model is told. Any other value raises a ValueError that names these shapes, and the graph can be resumed again.
+    After one yes where two people must give it, the model is told that the call waits. Without a checkpointer, and in
+    coroutines before Python 3.11, the call waits for an answer in callgate. A tool that interrupts as well cannot be
+    asked about so: an answer could be taken for the other.
     """
 
     state_schema = _turns.CallgateState
@@ -131,11 +133,61 @@ class CallgateMiddleware(_Middleware):
         """The same for event loops."""
         return await asyncio.to_thread(copy_context().run, self.before_model, state, runtime)
 
+    def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """Puts the questions about several calls of one message together, by one interrupt."""
+        turn, calls = _calls.pending(state["messages"])
+        configurable = _configurable()
+        if len(calls) < 2 or not self._interrupts or configurable.get("__pregel_checkpointer") is None:
+            return None
+        if (session := self._session(state)) is None:
+            return None
+        run_id = state.get("callgate_run") or _turns.last_said(state["messages"])
+        gate = self._frame.gate(session, {"run_id": run_id})
+        made = [
+            self._frame.call(
+                one["name"],
+                one["args"],
+                _unrun,
+                bool,
+                call_id=one["id"],
+                turn=turn,
+                usage=_calls.used(state["messages"], one["id"]),
+            )
+            for one in calls
+        ]
+        ids = {call.proposed().call_id: (call, one) for call, one in zip(made, calls, strict=True)}
+        try:
+            asked = self._frame.person.of_calls(session, list(ids))
+            # Else it is not known what was added to their schemas.
+            if not asked and all(self._frame.knows(call.tool) for call in made):
+                # What may run gets no permit before the answers: its lease would end meanwhile.
+                held = [call for call in made if gate.would_ask(call)]
+                if len(held) > 1 and _each(gate.evaluate(call).approval_id for call in held):
+                    asked = self._frame.person.of_calls(session, [call.proposed().call_id for call in held])
+        except (CallgateUnavailable, PermissionDenied):
+            # Each call asks by itself.
+            return None
+        if len(asked) < 2:
+            return None
+        named = [ids[one.call_id][1] for one in asked]
+        shown = [_questions.put_before(one, call["name"], call["args"]) for one, call in zip(asked, named, strict=True)]
+        answers = _put(_questions.together(shown), [call["name"] for call in named])
+        for one, answer in zip(asked, answers, strict=True):
+            if one.state == APPROVAL_STATE_PENDING:
+                self._frame.person.answer(one.approval_id, answer)
+        return {"callgate_asked": [one.approval_id for one in asked]}
+
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """The same for event loops."""
+        if not _HAS_ASYNC_INTERRUPTS:
+            return None
+        return await asyncio.to_thread(copy_context().run, self.after_model, state, runtime)
+
     def _session(self, state: Any) -> str | None:
         """The session, where no call says it; None where it is known from calls alone."""
         if callable(self._session_id):
             return None
-        thread = get_config().get("configurable", {}).get("thread_id")
+        thread = _configurable().get("thread_id")
         first = state.get("callgate_first") or ""
         return self._session_id or (str(thread) if thread else f"langchain-{first}")
 
@@ -225,14 +277,16 @@ class CallgateMiddleware(_Middleware):
             outcome = yield call
             return outcome
         may_look = True
+        put.update(asked.asked)
         if asked.is_resumed:
             found: list[Approval] | None = yield partial(self._before, asked.session_id, call.proposed().call_id)
             may_look = found is not None
             for before in found or []:
+                if before.approval_id in asked.asked:
+                    continue
                 put.add(before.approval_id)
-                said = interrupt(_questions.put_before(before, asked.tool, asked.args))
+                (answer,) = _put(_questions.put_before(before, asked.tool, asked.args), [asked.tool])
                 if before.state == APPROVAL_STATE_PENDING:
-                    (answer,) = Answer.read(said, [asked.tool])
                     yield partial(self._frame.person.answer, before.approval_id, answer)
         outcome = yield replace(call, approval_wait_s=0.0)
         if outcome.decision != "ASK":
@@ -242,8 +296,8 @@ class CallgateMiddleware(_Middleware):
             interrupt(_questions.put(outcome, asked.tool, asked.args))
             if may_look:
                 raise asked.mistaken()
-            # Nobody may answer here: the call waits for an approver in callgate.
-            outcome = yield call
+            # Nobody may answer here: an approver may have answered in callgate meanwhile.
+            outcome = yield replace(call, approval_wait_s=0.0)
         return outcome
 
     def _before(self, session_id: str, call_id: str) -> list[Approval] | None:
@@ -252,6 +306,43 @@ class CallgateMiddleware(_Middleware):
             return self._frame.person.questions(session_id, call_id)
         except PermissionDenied:
             return None
+
+
+def _each(found: Iterator[str]) -> bool:
+    """Whether each of them is there, and all are looked for."""
+    return all(list(found))
+
+
+def _unrun(**_: Any) -> None:
+    """What a call that is only asked about does not execute."""
+
+
+def _configurable() -> dict[str, Any]:
+    """Of the graph that runs; empty where it is not known, as in coroutines before Python 3.11."""
+    try:
+        return get_config().get("configurable", {})
+    except RuntimeError:
+        return {}
+
+
+def _put(question: dict[str, Any], tools: list[str]) -> list[Answer]:
+    """Interrupts the graph with the question, and gives the answers once there are any.
+
+    LangGraph keeps each value that it was resumed with, a wrong one too: the next one is asked for by another
+    interrupt, so that the graph can be resumed again after the error.
+
+    Raises:
+        ValueError: The last value that the graph was resumed with is no answer.
+    """
+    said = interrupt(question)
+    while True:
+        try:
+            return Answer.read(said, tools)
+        except ValueError as wrong:
+            try:
+                said = interrupt(question)
+            except GraphInterrupt:
+                raise wrong from None
 
 
 def _schemas(tools: list[Any]) -> list[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from pydantic_ai import (
     DeferredToolResults,
     ModelRetry,
     Tool,
+    ToolApproved,
     ToolDenied,
     ToolReturn,
 )
@@ -23,10 +26,14 @@ from pydantic_ai.models.function import FunctionModel
 
 from callgate.pydantic_ai import CallgateCapability
 
+from ..test_async import eventually
+from ..test_repetitions import approve_with
 from .conftest import person, questions
 from .story import Turn, World, check
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from callgate import Client
 
 
@@ -109,6 +116,53 @@ def test_a_yes_answers_no_question_that_was_not_put(client: Client, session: str
     assert world.done == []
     assert approved(second).output == "Done."
     assert world.done == [f"refund {world.paid}"]
+
+
+@pytest.mark.parametrize("where", ["in the application", "in callgate"])
+def test_a_yes_with_other_arguments_runs_those(client: Client, session: str, world: World, where: str) -> None:
+    clerk = agent(client, [*world.story[5:6], "Done."], session, [world.refund_order], deferrals=True)
+    first = clerk.run_sync("Look after my orders.")
+    (call,) = first.output.approvals
+    approved = ToolApproved(override_args={"order_id": world.unpaid}) if where == "in the application" else True
+    if where == "in callgate":
+        approve_with(client, first.output.metadata[call.tool_call_id]["approval_id"], {"order_id": world.unpaid})
+    results = DeferredToolResults(approvals={call.tool_call_id: approved})
+    second = clerk.run_sync(message_history=first.all_messages(), deferred_tool_results=results)
+    assert second.output == "Done."
+    assert world.done == [f"refund {world.unpaid}"]
+    told = json.loads(seen(second.all_messages())[-1][0])
+    assert (told["status"], world.unpaid in told["warning"]) == ("success", True)
+
+
+def test_a_person_chooses_values_of_pythons_own(client: Client, session: str) -> None:
+    """They are checked as the model's arguments are."""
+    at: list[date] = []
+
+    def refund_order(order_id: str, on: date) -> str:
+        """Pays an order back."""
+        at.append(on)
+        return "refunded"
+
+    clerk = agent(
+        client, [[("refund_order", {"order_id": session, "on": "2026-01-02"})], "Done."], session, [refund_order]
+    )
+    with edited(client, session, {"order_id": session, "on": "2026-02-03"}):
+        clerk.run_sync("Refund it.")
+    assert at == [date(2026, 2, 3)]
+
+
+@contextmanager
+def edited(client: Client, session: str, args: dict[str, Any]) -> Iterator[None]:
+    """Somebody who approves the session's request in callgate with these arguments."""
+
+    def approve() -> None:
+        eventually(lambda: bool(questions(client, session)))
+        approve_with(client, questions(client, session)[0].approval_id, args)
+
+    thread = threading.Thread(target=approve)
+    thread.start()
+    yield
+    thread.join()
 
 
 def test_the_model_is_shown_what_the_policy_wants(client: Client, session: str, world: World) -> None:
