@@ -25,13 +25,12 @@ from callgate.openai_agents import answer, gated_tools
 from callgate.pydantic_ai import CallgateCapability
 from callgate.v1.types_pb2 import BUDGET_DIMENSION_TOKENS
 
-from ..conftest import calls
+from ..conftest import calls, used
 from .test_langchain import HELLO, Scripted, ask
 from .test_langchain import _message as langchain_message
 from .test_openai_agents import Scripted as AgentsModel
 from .test_openai_agents import _items
 from .test_pydantic_ai import model as pydantic_model
-from .test_usage import used
 
 if TYPE_CHECKING:
     from callgate import Client

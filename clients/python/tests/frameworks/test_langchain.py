@@ -317,6 +317,14 @@ def test_arguments_that_a_tool_does_not_take_are_no_success(client: Client, sess
     assert "query" in told["error_message"]
 
 
+def test_a_run_may_be_streamed(client: Client, session: str, world: World) -> None:
+    clerk = agent(client, world.tools, [*world.story[:1], "All done."])
+    config: Any = {"configurable": {"thread_id": session}}
+    streamed = [chunk for chunk, _ in clerk.stream(HELLO, config, stream_mode="messages")]
+    assert "".join(str(chunk.content) for chunk in streamed if isinstance(chunk, AIMessage)).strip() == "All done."
+    assert world.done == ["search late"]
+
+
 def test_a_call_without_a_session_is_refused_to_its_developer(client: Client, world: World) -> None:
     request = SimpleNamespace(state={}, runtime=SimpleNamespace(config={}), tool_call={}, tool=None)
     with pytest.raises(ValueError, match=r"^session_id: nothing says"):

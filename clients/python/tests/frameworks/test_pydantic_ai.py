@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
-from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +21,17 @@ from pydantic_ai import (
 )
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from callgate.pydantic_ai import CallgateCapability
+from callgate.v1.types_pb2 import BUDGET_DIMENSION_TOKENS
 
-from ..test_async import eventually
+from ..conftest import used
 from ..test_repetitions import approve_with
-from .conftest import person, questions
+from .conftest import edited, person, questions
 from .story import Turn, World, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from callgate import Client
 
 
@@ -151,20 +149,6 @@ def test_a_person_chooses_values_of_pythons_own(client: Client, session: str) ->
     assert at == [date(2026, 2, 3)]
 
 
-@contextmanager
-def edited(client: Client, session: str, args: dict[str, Any]) -> Iterator[None]:
-    """Somebody who approves the session's request in callgate with these arguments."""
-
-    def approve() -> None:
-        eventually(lambda: bool(questions(client, session)))
-        approve_with(client, questions(client, session)[0].approval_id, args)
-
-    thread = threading.Thread(target=approve)
-    thread.start()
-    yield
-    thread.join()
-
-
 def test_the_model_is_shown_what_the_policy_wants(client: Client, session: str, world: World) -> None:
     call = ("close_account", {"account": world.paid, "justification": "They asked for it."})
     result = agent(client, [[call], "Done."], session, world.tools).run_sync("Close it.")
@@ -244,6 +228,25 @@ def test_what_is_more_than_text_stays(client: Client, session: str) -> None:
     assert sky.content == [BinaryContent(b"\0", media_type="image/png")]
     assert (sky.metadata, orders.metadata) == ({"raw": 1}, {"raw": 2})
     assert json.loads(str(orders.content))["results"] == "two"
+
+
+def test_a_run_may_be_streamed(client: Client, session: str, world: World) -> None:
+    async def say(messages: Any, info: Any) -> Any:
+        if len(messages) == 1:
+            yield {0: DeltaToolCall("search_orders", '{"query": "late"}', tool_call_id="call_0")}
+        else:
+            yield "Do"
+            yield "ne."
+
+    async def run() -> str:
+        capability = CallgateCapability(client, session_id=session)
+        clerk = Agent(FunctionModel(stream_function=say), tools=world.tools, capabilities=[capability])
+        async with clerk.run_stream("Look after my orders.") as result:
+            return "".join([text async for text in result.stream_text(delta=True, debounce_by=None)])
+
+    assert asyncio.run(run()) == "Done."
+    assert world.done == ["search late"]
+    assert used(client, session, BUDGET_DIMENSION_TOKENS) > 0
 
 
 def test_what_the_policy_mends_is_what_runs(client: Client, session: str) -> None:

@@ -10,16 +10,14 @@ import pytest
 from agents import ModelBehaviorError
 
 from callgate import Client, Usage, priced
-from callgate.v1.gate_service_pb2 import GetSessionStateRequest
 from callgate.v1.session_service_pb2 import GetCallRequest
 from callgate.v1.types_pb2 import (
     BUDGET_DIMENSION_COST_MICROS,
     BUDGET_DIMENSION_TOKENS,
-    BUDGET_SCOPE_CALL_TREE,
     BUDGET_SCOPE_RUN,
 )
 
-from ..conftest import calls
+from ..conftest import calls, used
 from ..plane import Server
 from .spenders import CACHED, INPUT, MODEL, OUTPUT, SPENDERS, Spent, call
 
@@ -40,11 +38,6 @@ def thrifty() -> Iterator[Client]:
     policy = "policy_engine: {budgets: {run: {max_tokens: 500000}}, tool_schemas: {search_orders: {effect: read}}}"
     with Server(policy) as server, Client(server.address) as client:
         yield client
-
-
-def used(client: Client, session: str, dimension: Any, scope: Any = BUDGET_SCOPE_CALL_TREE) -> int:
-    state = client.services.calls.GetSessionState(GetSessionStateRequest(session_id=session)).state
-    return next(one.used for one in state.budgets if (one.scope, one.dimension) == (scope, dimension))
 
 
 def play(framework: str, client: Client, session: str, spent: Spent, turns: list[Any], **options: Any) -> str:
