@@ -374,7 +374,7 @@ def test_a_coroutine_is_no_value(gate: Gate) -> None:
     outcome = gate.run("look", {}, lambda: _coroutine())
     assert isinstance(outcome.error, TypeError)
     assert "AsyncGate" in str(outcome.error)
-    assert "its own program has a bug" in outcome.text
+    assert "a bug in the tool" in outcome.text
 
 
 @pytest.mark.parametrize(

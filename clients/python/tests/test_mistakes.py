@@ -72,8 +72,8 @@ def test_a_token_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch
 def test_https_to_a_server_without_tls_is_told(server: Server, session: str, caplog: pytest.LogCaptureFixture) -> None:
     with Client(f"https://{server.address}", timeout_s=3) as client:
         outcome = client.gate(session).run("look", {}, dict)
-    assert str(outcome.error).startswith("the server at this address does not speak TLS: name it by http://")
-    assert "does not speak TLS" in caplog.text
+    assert str(outcome.error).startswith("the server at this address has no TLS: use http://")
+    assert "has no TLS" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["told", "read"])
@@ -111,7 +111,7 @@ def _module(n: Any) -> Any:
 def test_a_bug_is_for_its_developers(gate: Gate, tool: Any, caplog: pytest.LogCaptureFixture) -> None:
     outcome = gate.run("count", {"n": 1, "how": tool.__name__}, lambda n, how: tool(n), call_id="call-1", patience_s=0)
     told = json.loads(outcome.text)
-    assert told["error_message"] == "count failed: its own program has a bug, which its developers find in their log"
+    assert told["error_message"] == "count failed because of a bug in the tool. Other arguments do not help"
     assert (outcome.is_error, told["retryable"]) == (True, False)
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert record.getMessage() == "callgate: count has a bug (call call-1)"

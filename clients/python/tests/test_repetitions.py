@@ -103,7 +103,7 @@ def test_arguments_that_a_person_chose_are_executed(
     assert (outcome.unwrap(), outcome.call_id) == ("refunded", "c/approved")
     told = json.loads(outcome.text)
     assert told["results"] == "refunded"
-    assert "A person has approved this call with other arguments than yours" in told["warning"]
+    assert "An approver replaced the arguments of this call" in told["warning"]
     assert '"cents": 90' in told["warning"].replace('"cents":90', '"cents": 90')
     # It is one call: asked again, it is not made again.
     again = run(server, gate, {"cents": 900, "for": session}, tool, call_id="c")

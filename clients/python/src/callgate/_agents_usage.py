@@ -1,4 +1,4 @@
-"""What is known of a run of the OpenAI Agents SDK: which call books what of its usage, and where tools are disabled."""
+"""State of a run of the OpenAI Agents SDK: the usage that calls have booked, and sessions with disabled tools."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _NAME = "_callgate_booked"
 
 
 @dataclass
-class _Booked:
-    """Kept at the SDK's own object, which all calls of a run share, and agents as tools with it.
+class _RunUsage:
+    """Attribute of the SDK's usage object, which all calls of a run share.
 
     Attributes:
-        model: The name of the model that is asked, as far as it is known.
-        until: How many requests to the model calls have booked.
-        by: The calls that booked them, each with its usage: a call that is asked about before it runs says the same.
-        is_new: No call of this run has been here before.
-        disabled: The sessions in which no call is let through any more.
+        model: Name of the model; empty: unknown.
+        until: Number of requests to the model that are booked.
+        by: Usage by call. A call that is evaluated again has the same.
+        is_new: True before the first call of the run in this process.
+        disabled: Sessions with disabled tools.
     """
 
     model: str = ""
@@ -35,22 +35,22 @@ class _Booked:
 
 
 def note_model(context: RunContextWrapper[Any], agent: Any) -> None:
-    """Before the model is asked: which one."""
+    """Stores the name of the agent's model, before its request."""
     model = getattr(agent, "model", None)
     name = model if isinstance(model, str) else getattr(model, "model", None)
     _of(context).model = name if isinstance(name, str) else ""
 
 
 def disabled(context: RunContextWrapper[Any]) -> set[str]:
-    """The sessions in which no call is let through any more in this run."""
+    """Sessions of this run with disabled tools."""
     return _of(context).disabled
 
 
 def of_call(context: RunContextWrapper[Any], call_id: str) -> list[Usage]:
-    """The usage since the last call that booked any: the first call of a turn has it.
+    """Usage since the last call that booked any. The first call of a turn has it.
 
-    A state that was stored begins with requests that the calls before it have booked. Where the interrupted call is
-    the first that is seen again, those of its turn were booked as well: by the call itself, or by another of the turn.
+    A restored state begins with requests that earlier calls booked. An interrupted call books nothing after that: it
+    booked its turn's usage before the interruption, or another call of the turn did.
     """
     booked, entries = _of(context), context.usage.request_usage_entries
     if call_id in booked.by:
@@ -71,9 +71,9 @@ def _was_interrupted(context: Any, call_id: str) -> bool:
     return bool(name) and context.is_tool_approved(name, call_id) is not None
 
 
-def _of(context: RunContextWrapper[Any]) -> _Booked:
+def _of(context: RunContextWrapper[Any]) -> _RunUsage:
     found = getattr(context.usage, _NAME, None)
-    if not isinstance(found, _Booked):
-        found = _Booked()
+    if not isinstance(found, _RunUsage):
+        found = _RunUsage()
         object.__setattr__(context.usage, _NAME, found)
     return found

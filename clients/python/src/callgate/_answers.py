@@ -1,4 +1,4 @@
-"""Verdicts and reports as outcomes, with the text for the model."""
+"""Outcomes from verdicts and reports, with the text for the model."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from .v1.gate_service_pb2 import RecordResponse
 
 
-class OfCall(TypedDict):
-    """What every outcome of a call has."""
+class CallFacts(TypedDict):
+    """Members of every outcome of a call."""
 
     call_id: str
     attempts: int
     notice: str
 
 
-def refused(local: Local, verdict: t.Verdict, of_call: OfCall) -> Outcome:
-    """Of a call that did not run."""
+def refused(local: Local, verdict: t.Verdict, of_call: CallFacts) -> Outcome:
+    """Outcome of a call that was not executed."""
     return Outcome(
         _texts.with_hints(verdict.tool_result_json, of_call["notice"]),
         verdict.is_error,
@@ -45,9 +45,9 @@ def refused(local: Local, verdict: t.Verdict, of_call: OfCall) -> Outcome:
 
 
 def reported(
-    verdict: t.Verdict | None, ran: Ran, told: Told, answer: RecordResponse | None, of_call: OfCall
+    verdict: t.Verdict | None, ran: Ran, told: Told, answer: RecordResponse | None, of_call: CallFacts
 ) -> Outcome:
-    """Of a call that ran."""
+    """Outcome of an executed call."""
     said = [one for one in (verdict, answer) if one is not None]
     hints = [of_call["notice"], *(one.next_context_hint for one in said)]
     is_error = ran.error is not None if answer is None else answer.is_error
@@ -74,12 +74,12 @@ def reported(
 
 
 def ended(outcome: Outcome, verdict: t.Verdict) -> Outcome:
-    """The retry was refused: the model is told what the last attempt gave."""
+    """The last attempt's outcome, after the retry was refused."""
     return replace(outcome, tools_disabled=outcome.tools_disabled or verdict.tools_disabled)
 
 
 def _previous(local: Local, verdict: t.Verdict) -> tuple[Any] | None:
-    """What was returned before: the value itself, else what its result says; None where that is not whole."""
+    """The first value or `Replayed`, for a REUSE; None where the previous result is not whole."""
     told = json.loads(verdict.tool_result_json) if verdict.decision == t.DECISION_REUSE else {}
     if "previous_result" not in told or told.get("previous_result_truncated"):
         return None

@@ -1,4 +1,4 @@
-"""Which exceptions of a tool are mistakes in its own program: those are for its developers, not for the model."""
+"""Bugs of tools: exceptions that are logged for developers, and whose text the model does not get."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callgate")
 _BUGS = (AttributeError, NameError, TypeError, ImportError, AssertionError, SyntaxError, RecursionError, SystemError)
-"""What Python raises by itself for a wrong program, and `assert`.
+"""Raised by Python itself for a wrong program, and by `assert`.
 
-Not here: what values may cause, which a model can change (ValueError, KeyError, IndexError, ArithmeticError), what the
-world causes (OSError and all of its kinds), and what programs raise on purpose (RuntimeError, NotImplementedError).
+Not here: errors of values, which a model can change (ValueError, KeyError, IndexError, ArithmeticError), errors of the
+environment (OSError and its subclasses), and errors that programs raise on purpose (RuntimeError, NotImplementedError).
 """
 _OF_VALUES = (KeyError, IndexError, ArithmeticError)
-"""The model is told of these; they are bugs as often, so that the developers learn of them too."""
+"""The model gets their text. They are often bugs, so they are logged too."""
 
 
 def failure(call: Call, args: Mapping[str, Any], error: BaseException) -> tuple[RecordRequest, _values.Told]:
-    """The report of an exception: of a bug, that there is one; of anything else, as far as it tells.
+    """The report of an exception. The message of a bug is generic.
 
-    A bug is an exception of these very classes, with no cause that is named (`raise … from`) and no status or code of
-    a provider. A TypeError is none where the arguments do not fit the tool.
+    A bug is an exception of exactly these classes, without an explicit cause (`raise … from`) and without a status or
+    code of a provider. A TypeError is none where the arguments do not fit the tool.
     """
     report, told = _values.failure(error)
     if _is_bug(error, report, call.execute, args):
         log.error("callgate: %s has a bug (call %s)", call.tool, call.call_id or "without an id", exc_info=error)
-        report.error.message = f"{call.tool} failed: its own program has a bug, which its developers find in their log"
+        report.error.message = f"{call.tool} failed because of a bug in the tool. Other arguments do not help"
         return report, _values.Told(report.error.message, True)
     if type(error) in _OF_VALUES or isinstance(error, ArithmeticError):
         log.warning("callgate: %s failed (call %s)", call.tool, call.call_id or "without an id", exc_info=error)

@@ -1,4 +1,4 @@
-"""The values of executions, for repetitions of them in the same process."""
+"""Values of executions, for repetitions in the same process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CHARACTERS_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Replayed:
-    """What `unwrap` and functions of `gated` return for a repetition whose first value is not in this process.
+    """Result of `unwrap` and of `gated` functions for a repetition whose first value this process does not have.
 
-    The first value is returned itself where the process has it: its last 256 executions, unless the value was changed
-    since. Else nothing tells which type it had.
+    A process keeps the values of its last 256 executions, and returns the first value unless it was changed since.
+    Otherwise its type is unknown.
 
     Attributes:
-        value: The previous result, as its JSON says it: a dataclass is a mapping here.
+        value: The previous result as JSON: a dataclass is a mapping here.
         text: Its JSON text.
     """
 
@@ -31,8 +31,8 @@ class Replayed:
     text: str
 
 
-class _Kept(NamedTuple):
-    """A value, and the text by which it was recorded; a text itself, and plain data, by that alone."""
+class _KeptValue(NamedTuple):
+    """A value and its recorded text. Of a text and of plain JSON data, only the recorded text."""
 
     text: str
     value: Any
@@ -45,24 +45,24 @@ class FirstValues:
 
     def __init__(self) -> None:
         """Has none."""
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _KeptValue] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
     def keep(self, fingerprint: str, text: str, value: Any) -> None:
-        """Keeps it; of too many, the oldest is dropped."""
+        """Keeps the value; evicts the oldest ones beyond the limits."""
         if not fingerprint:
             return
         is_text, is_plain = type(value) is str, _is_plain(value)
         with self._lock:
             self._drop(fingerprint)
-            self._kept[fingerprint] = _Kept(text, None if is_text or is_plain else value, is_text, is_plain)
+            self._kept[fingerprint] = _KeptValue(text, None if is_text or is_plain else value, is_text, is_plain)
             self._size += len(text)
             while len(self._kept) > _VALUES_MAX or self._size > _CHARACTERS_MAX:
                 self._drop(next(iter(self._kept)))
 
     def of(self, fingerprint: str, previous: Any) -> tuple[Any] | None:
-        """The value of which the previous result is told; None where it is of another execution, or not here."""
+        """The value whose recorded text is the previous result; None without one."""
         with self._lock:
             kept = self._kept.get(fingerprint)
         if kept is None or _read(kept.text) != previous:
@@ -80,7 +80,7 @@ class FirstValues:
 
 
 def _is_plain(value: Any, depth: int = 64) -> bool:
-    """Whether JSON says all of it, types included."""
+    """True where JSON keeps all types in it."""
     kind = type(value)
     if kind in (bool, int, float, str, type(None)):
         return True
@@ -91,7 +91,7 @@ def _is_plain(value: Any, depth: int = 64) -> bool:
 
 
 def _read(text: str) -> Any:
-    """JSON as it says, other text as it is: so does the plane."""
+    """JSON as a value, other text as it is, as the server does."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from . import _texts, _usage, _values
-from ._answers import OfCall, ended, refused, reported
+from ._answers import CallFacts, ended, refused, reported
 from ._bugs import failure
 from ._effects import Evaluate, Execute, Ran, Record, Settle, Sleep
 from ._permit import Granted
@@ -61,7 +61,7 @@ class Run:
         self._granted = Granted(None)
         self._queued = ExitStack()
         self._notice = ""
-        """What the model is told beside the result."""
+        """A text for the model, added to the result."""
         self.is_begun = False
 
     def asked(self) -> t.ToolCall:
@@ -159,7 +159,7 @@ class Run:
             yield from self._pause(pause)
 
     def _run_approved(self, verdict: t.Verdict) -> Flow:
-        """A person has approved other arguments: they are a call of their own, which is made here at once."""
+        """Runs the arguments that an approver chose, as a call with an id of its own."""
         args = verdict.approved_arguments_json
         call_id = f"{self.proposed.call_id}/approved"
         call = replace(self.call, args=args, call_id=call_id, turn="", usage=None, repeat_intended=False)
@@ -342,7 +342,7 @@ class Run:
         return args if isinstance(args, dict) else None
 
     @property
-    def _of_call(self) -> OfCall:
+    def _of_call(self) -> CallFacts:
         return {"call_id": self.proposed.call_id, "attempts": self._attempts, "notice": self._notice}
 
     def _addressed(self, report: RecordRequest) -> RecordRequest:

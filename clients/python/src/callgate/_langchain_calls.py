@@ -11,7 +11,7 @@ from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.types import Command
 
 from ._framework import names
-from ._langchain_turns import last_said, marked
+from ._langchain_turns import last_user_message, mark_disabled
 from ._usage import usage_of
 from ._values import as_json
 from .errors import NotStarted, ToolFailed
@@ -38,7 +38,7 @@ class Asked:
             interrupt asks for the same call.
         is_resumed: The node runs again, after an interrupt.
         has_checkpointer: An interrupt can be answered.
-        asked: The requests that were put together, before the calls of the turn.
+        asked: Ids of the approval requests that one interrupt had, before the calls of the turn.
     """
 
     request: ToolCallRequest
@@ -59,7 +59,7 @@ class Asked:
         return Asked(
             request,
             session_id=_session(request, session_id, configurable, messages),
-            run_id=kept.get("callgate_run") or last_said(messages),
+            run_id=kept.get("callgate_run") or last_user_message(messages),
             turn=(assistants[-1].id or f"turn-{len(assistants)}") if assistants else "",
             is_resumed=bool(configurable.get("__pregel_resuming")),
             has_checkpointer=configurable.get("__pregel_checkpointer") is not None,
@@ -83,10 +83,10 @@ class Asked:
 
     @property
     def usage(self) -> list[Usage]:
-        """What the model used since its last message with calls, for the first call of its message alone.
+        """Usage since the model's last message with calls. Only the first call of a message has it.
 
-        It is read from the messages, so that a node that runs again, here or in another process, says the same: the
-        plane books it with the first judgement of a call.
+        It comes from the messages, so that a repeated node has the same, also in another process. The server books it
+        with the first judgement of a call.
         """
         return used(_messages(self.request.state), self.call_id)
 
@@ -141,11 +141,11 @@ class Asked:
         call = self.request.tool_call
         status = "error" if outcome.is_error else "success"
         said = ToolMessage(outcome.text, tool_call_id=call["id"] or "", name=call["name"], status=status)
-        return marked(said, outcome)
+        return mark_disabled(said, outcome)
 
 
 def pending(messages: Sequence[BaseMessage]) -> tuple[str, list[Any]]:
-    """The model's last message, and its calls that nobody has answered yet."""
+    """Id of the model's last message, and its calls without a tool message."""
     at = next((n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)), None)
     asking: Any = None if at is None else messages[at]
     if asking is None or not asking.id:
@@ -155,7 +155,7 @@ def pending(messages: Sequence[BaseMessage]) -> tuple[str, list[Any]]:
 
 
 def used(messages: Sequence[BaseMessage], call_id: str | None) -> list[Usage]:
-    """What the model used since its last message with calls; of another call than the first of its message, nothing."""
+    """Usage since the model's last message with calls. Only the first call of a message has it."""
     _, calls = pending(messages)
     # Other middleware may have answered some of them.
     if not calls or calls[0]["id"] != call_id:
@@ -223,7 +223,7 @@ def _text(message: ToolMessage) -> str | None:
 
 
 def _told(message: ToolMessage, outcome: Outcome) -> ToolMessage:
-    message = marked(message, outcome)
+    message = mark_disabled(message, outcome)
     if _text(message) is not None:
         return message.model_copy(update={"content": outcome.text})
     hints = [{"type": "text", "text": hint} for hint in outcome.hints]

@@ -1,4 +1,4 @@
-"""What LangChain's middleware does around the requests to the model: the run's name, compactions, and the end."""
+"""State of LangChain's middleware around the requests to the model: run, compactions, and the end of a run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _OURS = "callgate"
 
 
 class CallgateState(AgentState[Any]):
-    """What the agent's state keeps for the middleware, in its checkpoints too.
+    """The middleware's part of the agent's state, which checkpoints keep.
 
     Attributes:
-        callgate_run: The user's message that the run answers: a summary may take it out of the messages.
-        callgate_first: The first message, for the same reason.
-        callgate_compacted: The summary that callgate has heard of.
-        callgate_asked: The approval requests that were put together for the model's last message.
+        callgate_run: Id of the user's message that the run answers. A summary may remove the message.
+        callgate_first: Id of the first message, for the same reason.
+        callgate_compacted: Id of the last summary that was reported to the server.
+        callgate_asked: Ids of the approval requests that one interrupt had, for the model's last message.
     """
 
     callgate_run: NotRequired[Annotated[str, PrivateStateAttr]]
@@ -38,19 +38,19 @@ class CallgateState(AgentState[Any]):
     callgate_asked: NotRequired[Annotated[list[str], PrivateStateAttr]]
 
 
-def begun(messages: Sequence[BaseMessage]) -> dict[str, Any]:
+def begin_run(messages: Sequence[BaseMessage]) -> dict[str, Any]:
     """The state's update when the agent is invoked."""
-    return {"callgate_run": last_said(messages), "callgate_first": (messages[0].id or "") if messages else ""}
+    return {"callgate_run": last_user_message(messages), "callgate_first": (messages[0].id or "") if messages else ""}
 
 
-def last_said(messages: Sequence[BaseMessage]) -> str:
-    """The id of the user's last message; what middleware says in the user's name is none."""
+def last_user_message(messages: Sequence[BaseMessage]) -> str:
+    """Id of the user's last message. Messages of middleware in the user's name do not count."""
     people = [one for one in messages if isinstance(one, HumanMessage) and not one.additional_kwargs.get(_SOURCE)]
     return (people[-1].id or "") if people else ""
 
 
-def marked(message: ToolMessage, outcome: Outcome) -> ToolMessage:
-    """The message, which remembers that no further call is let through."""
+def mark_disabled(message: ToolMessage, outcome: Outcome) -> ToolMessage:
+    """The message, with a mark where tools are disabled."""
     if not outcome.tools_disabled:
         return message
     why = outcome.message if outcome.is_error else ""
@@ -58,12 +58,12 @@ def marked(message: ToolMessage, outcome: Outcome) -> ToolMessage:
 
 
 def are_tools_disabled(messages: Sequence[BaseMessage]) -> bool:
-    """Whether the model is to give its last answer now."""
+    """True where the next request to the model has no tools."""
     return bool(_disabled(_of_run(messages)))
 
 
-def ended(messages: Sequence[BaseMessage]) -> dict[str, Any] | None:
-    """The update that ends the run, where the model was told so and has called tools all the same."""
+def end_run(messages: Sequence[BaseMessage]) -> dict[str, Any] | None:
+    """The update that ends the run, where the model called tools after they were disabled; else None."""
     run = _of_run(messages)
     last = run[-1] if run else None
     found = _disabled(run)
@@ -75,19 +75,19 @@ def ended(messages: Sequence[BaseMessage]) -> dict[str, Any] | None:
     why = next(
         (str(one.additional_kwargs[_DISABLED]) for one in reversed(found) if one.additional_kwargs[_DISABLED]), ""
     )
-    said = AIMessage(f"The run was ended, since no further tool call is let through. {why}".strip())
+    said = AIMessage(f"The run was ended: tools are disabled. {why}".strip())
     return {"jump_to": "end", "messages": [said]}
 
 
-def summary_unheard_of(state: Mapping[str, Any]) -> str:
-    """The id of a summary of SummarizationMiddleware that callgate has not heard of; empty: there is none."""
+def find_new_summary(state: Mapping[str, Any]) -> str:
+    """Id of a summary of SummarizationMiddleware that was not reported yet; empty without one."""
     found = [one for one in state.get("messages") or [] if one.additional_kwargs.get(_SOURCE) == _SUMMARIZED]
     newest = (found[-1].id or "") if found else ""
     return "" if newest == state.get("callgate_compacted", "") else newest
 
 
-def compacted(state: Mapping[str, Any], summary: str, told: SessionState) -> dict[str, Any]:
-    """The state's update: what callgate knows of the calls stands in the messages, once."""
+def add_summary(state: Mapping[str, Any], summary: str, told: SessionState) -> dict[str, Any]:
+    """The state's update, with the server's summary of the calls in the messages. It replaces an earlier one."""
     before = [one for one in state["messages"] if one.additional_kwargs.get(_SOURCE) == _OURS]
     new: list[BaseMessage] = [RemoveMessage(id=one.id) for one in before if one.id]
     if told.summary_for_model:
@@ -96,8 +96,8 @@ def compacted(state: Mapping[str, Any], summary: str, told: SessionState) -> dic
 
 
 def _of_run(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """What follows the user's last message."""
-    said = last_said(messages)
+    """The messages after the user's last one."""
+    said = last_user_message(messages)
     at = next((n for n, one in enumerate(messages) if said and one.id == said), -1)
     return list(messages[at + 1 :])
 

@@ -30,7 +30,7 @@ SHAPES = (
     '{"type": "approve"}, {"type": "reject", "message": str} or '
     '{"type": "edit", "edited_action": {"name": str, "args": {…}}}'
 )
-"""What answers a request, for developers."""
+"""Values that decide approval requests, for error messages."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Answer:
 
     @staticmethod
     def read(value: object, tools: Sequence[str]) -> list[Answer]:
-        """The answers in what a framework hands back, one for each of these requests, in their order.
+        """Decisions in a framework's value, one for each of these requests, in their order.
 
-        Several requests need `decisions`: a bare yes could be meant for the first alone.
+        Several requests need `decisions`, since True could be meant for the first request alone.
 
         Raises:
             ValueError: It has another shape.
@@ -77,7 +77,7 @@ def _decision(decision: object, tool: str, value: object) -> Answer:
         case {"type": "edit", "edited_action": {"args": Mapping() as args, **more}} if more.get("name", tool) == tool:
             return Answer(approve=True, arguments=arguments(args))
         case {"type": "edit", "edited_action": {"name": str() as other}}:
-            raise ValueError(f"an edit may change the arguments of {tool}, and not make it {other}")
+            raise ValueError(f"an edit may change the arguments of {tool}, and not the tool to {other}")
     raise _wrong(value, [tool])
 
 
@@ -85,7 +85,7 @@ def _wrong(value: object, tools: Sequence[str]) -> ValueError:
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}…"
     asked = f"the approval request of {tools[0]}" if len(tools) == 1 else f"the {len(tools)} approval requests"
-    return ValueError(f"{shown} does not answer {asked}. An answer is {SHAPES}")
+    return ValueError(f"{shown} does not decide {asked}. Allowed are {SHAPES}")
 
 
 class Person:
@@ -117,7 +117,7 @@ class Person:
                 self.answer(question.approval_id, answer)
 
     def of_calls(self, session_id: str, call_ids: Sequence[str]) -> list[Approval]:
-        """The newest that was asked about each of these calls, in their order, whatever came of it."""
+        """The newest approval request of each of these calls, in their order and in any state."""
         found = {one.call_id: one for call_id in call_ids for one in self.questions(session_id, call_id)}
         return [found[call_id] for call_id in call_ids if call_id in found]
 
@@ -143,7 +143,7 @@ def put_before(approval: Approval, tool: str, args: Mapping[str, Any]) -> dict[s
 
 
 def together(questions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Several questions as one, each with what it would have alone."""
+    """Several approval requests as the value of one interrupt."""
     return {
         "type": "callgate_approval",
         "requests": [

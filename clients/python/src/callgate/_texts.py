@@ -26,11 +26,11 @@ def with_hints(text: str, *hints: str, is_json: bool = True) -> str:
 
 
 def approved(args: str) -> str:
-    """For a call that was made with other arguments than the model's."""
+    """For a call that was executed with an approver's arguments instead of the model's."""
     shown = args if len(args) <= _ARGUMENTS_MAX else f"{args[:_ARGUMENTS_MAX]}… (cut)"
     return (
-        "A person has approved this call with other arguments than yours, and the call was made with those: "
-        f"{shown}. All that is said here is about that call. Yours was not made: do not make it again."
+        f"An approver replaced the arguments of this call, and this is the outcome with those: {shown}. "
+        "The call with your arguments was not executed. Do not make it again."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a model used, read from the objects of its provider or framework, and what that costs."""
+"""Usage of models: read from objects of providers and frameworks, and priced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .v1.types_pb2 import Usage
 
 log = logging.getLogger("callgate")
 OnUsage = Callable[[Usage], Usage | None]
-"""Gets the usage of one response of a model, and returns what is booked of it; None: nothing."""
+"""Takes the usage of one response of a model, and returns the usage to book; None: nothing."""
 
 _MODEL_BYTES_MAX = 200
 _KINDS = ("input", "output", "cache_read", "cache_write")
@@ -21,7 +21,7 @@ _FIELDS = {"model", "valid_from", *_KINDS}
 
 
 def usage_of(response: Any, model: str = "") -> Usage | None:
-    """The usage that a model's response states; None where it states none.
+    """The usage in a model's response; None without one.
 
     It reads responses of `openai` (Chat Completions and Responses) and `anthropic`, messages of LangChain, responses of
     Pydantic AI and of the OpenAI Agents SDK, and mappings of the same members. Tokens of a prompt cache are counted
@@ -68,7 +68,7 @@ def usage_of(response: Any, model: str = "") -> Usage | None:
 
 
 def priced(prices: Iterable[Mapping[str, Any]]) -> OnUsage:
-    """Lets a gate book the cost of the model's tokens: `client.gate("session-1", usage=priced(rows))`.
+    """Function that adds the cost of the tokens: `client.gate("session-1", usage=priced(rows))`.
 
     A model without a price is logged once, and its tokens are booked without a cost. A cost that the usage has already
     is kept.
@@ -107,9 +107,9 @@ def priced(prices: Iterable[Mapping[str, Any]]) -> OnUsage:
 
 
 def total(used: Usage | Sequence[Usage] | None, on_usage: OnUsage | None) -> Usage | None:
-    """What is booked of these usages, each after `on_usage`; of several models none is named, since no price would fit.
+    """Sum of these usages, each after `on_usage`. Without a model where there are several.
 
-    What `on_usage` raises is logged, and the tokens are booked: the model has used them.
+    An exception of `on_usage` is logged, and the tokens are booked.
     """
     if used is None:
         return None
@@ -174,7 +174,7 @@ def _cut(name: str) -> str:
 
 
 def _first(*counts: Any) -> int:
-    """The first that is a count and not 0; some have both an old name and a new one."""
+    """The first count above 0; some objects have an old and a new name."""
     return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0), 0)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .outcome import Outcome
 
 _NO_TLS = "WRONG_VERSION_NUMBER"
-"""What OpenSSL says when plain text answers."""
+"""OpenSSL's error for an answer in plain text."""
 _AWAY = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -68,9 +68,7 @@ class CallgateError(Exception):
         code: grpc.StatusCode = error.code()
         message: str = error.details() or code.name
         if _NO_TLS in message:
-            message = (
-                f"the server at this address does not speak TLS: name it by http://, or let it have TLS ({message})"
-            )
+            message = f"the server at this address has no TLS: use http:// in its address, or configure TLS ({message})"
         info, retry, field = _details(error)
         kind = _BY_REASON.get(info.reason) or (
             CallgateUnavailable if code in _AWAY else _BY_CODE.get(code, CallgateError)

@@ -48,9 +48,9 @@ class GateOptions(TypedDict, total=False):
         patience_s: How long a call waits in all for WAITs and for retries that were advised; 60 seconds.
         approval_wait_s: How long it waits for a person; 300 seconds; 0: not at all.
         fail_open: Which tools run while the plane is away, as a collection of names, a function, or True; none.
-        usage: Called with the usage of each response of a model, as the adapters read it, before it is booked: it
-            returns what to book, such as with the cost (`priced` makes one of a table of prices), or None for nothing.
-            Without it, tokens and model are booked. A budget in dollars counts only a cost that is given here.
+        usage: Function of the usage of each response of a model. It returns the usage to book, such as with a cost
+            (`priced` makes it from a table of prices), or None for nothing. Default: tokens and model are booked. A
+            budget in US dollars counts only a cost that is reported here.
     """
 
     run_id: str
@@ -87,7 +87,7 @@ class _Base:
     @staticmethod
     def _how(client: Client | AsyncClient) -> _How:
         settings = client.plane.settings
-        # Where nobody has a credential, an act needs an author: the agent's program.
+        # Without credentials, an act needs an author.
         return {"timeout": settings.timeout_s, "metadata": (("callgate-by", settings.by or "agent"),)}
 
     def _with(self, options: GateOptions) -> GateOptions:
@@ -120,18 +120,18 @@ class Gate(_Base):
         return Gate(self.session_id, client=self.client, **self._with(options))
 
     def new_run(self, run_id: str | None = None) -> Gate:
-        """The gate of the session's next run, such as one message of the user: it clears what a loop had stopped.
+        """The gate of the session's next run, such as one message of the user. It clears a loop's stop.
 
-        Without a `run_id`, the run gets one that no other has.
+        Without a `run_id`, the run gets a random one.
         """
         return self.replace(run_id=_new_run(run_id))
 
     def state(self, *, last_calls: int = 0, summary_tokens: int = 0) -> SessionState:
-        """The session's calls, loops and budgets; of a session without a call, nothing but its id.
+        """The session's calls, loops and budgets. A session without a call has an empty state.
 
         Args:
-            last_calls: How many of the last calls it has, 1 to 64; 0: 20. Open and held calls come on top.
-            summary_tokens: How long its `summary_for_model` may be, in tokens, 300 to 8000; 0: 1500.
+            last_calls: Number of last calls, 1 to 64; 0: 20. Open and held calls are added.
+            summary_tokens: Approximate limit of `summary_for_model` in tokens, 300 to 8000; 0: 1500.
 
         Raises:
             CallgateError: The request is at fault, or the plane gives no answer.
@@ -145,11 +145,10 @@ class Gate(_Base):
             return SessionState(session_id=self.session_id)
 
     def compacted(self, *, summary_tokens: int = 0) -> SessionState:
-        """Tells the plane that the model's context was cut or summarized: the model has forgotten earlier results.
+        """Reports a compaction of the model's context.
 
-        What was done before is answered once more with its result. `summary_for_model` of the returned state goes back
-        into the context: it has the calls so far, and those not to repeat. A session without a call has nothing to
-        tell, and its state is empty.
+        Put `summary_for_model` of the returned state back into the context: it has the calls so far, and those not to
+        repeat. A repeated act is then answered once with its result. A session without a call has an empty state.
 
         Args:
             summary_tokens: As of `state`.
@@ -195,7 +194,7 @@ class Gate(_Base):
         return drive(local, Run(local, self._rules, call).judged(max_wait_s))
 
     def would_ask(self, call: Call) -> bool:
-        """Whether a person would have to approve the call now; nothing is stored of the question.
+        """True where the call would need an approval now. The dry run stores nothing.
 
         Raises:
             CallgateError: As of `evaluate`.

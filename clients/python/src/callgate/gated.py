@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .gate import AsyncGate, Gate
-from .toolbox import named
+from .toolbox import name_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def gated(
         nameless = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}
         if any(parameter.kind in nameless for parameter in signature.parameters.values()):
             raise TypeError(f"{function} takes arguments without names, by which a policy cannot know them")
-        name = tool or named(function)
+        name = tool or name_tool(function)
 
         def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
             bound = signature.bind(*args, **kwargs)

@@ -110,21 +110,21 @@ class CallgateMiddleware(_Middleware):
         self._interrupts = interrupts
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
-        """Remembers what the run answers."""
-        return _turns.begun(state["messages"])
+        """Stores the run and the first message in the state."""
+        return _turns.begin_run(state["messages"])
 
     @hook_config(can_jump_to=["end"])
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
-        """Ends a run whose model calls tools that are disabled, and tells callgate of a summary."""
-        if (end := _turns.ended(state["messages"])) is not None:
+        """Ends a run whose model calls disabled tools, and reports a new summary as a compaction."""
+        if (end := _turns.end_run(state["messages"])) is not None:
             return end
-        if not (summary := _turns.summary_unheard_of(state)) or (session := self._session(state)) is None:
+        if not (summary := _turns.find_new_summary(state)) or (session := self._session(state)) is None:
             return None
         try:
-            return _turns.compacted(state, summary, self._frame.gate(session, {}).compacted())
+            return _turns.add_summary(state, summary, self._frame.gate(session, {}).compacted())
         except CallgateUnavailable as error:
             log.warning(
-                "callgate: it has not heard of a summary of %s, and is told before the next turn: %s", session, error
+                "callgate: a compaction of %s is not reported yet; the next turn reports it: %s", session, error
             )
             return None
 
@@ -134,14 +134,14 @@ class CallgateMiddleware(_Middleware):
         return await asyncio.to_thread(copy_context().run, self.before_model, state, runtime)
 
     def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
-        """Puts the questions about several calls of one message together, by one interrupt."""
+        """Raises one interrupt for the approval requests of several calls of one message."""
         turn, calls = _calls.pending(state["messages"])
         configurable = _configurable()
         if len(calls) < 2 or not self._interrupts or configurable.get("__pregel_checkpointer") is None:
             return None
         if (session := self._session(state)) is None:
             return None
-        run_id = state.get("callgate_run") or _turns.last_said(state["messages"])
+        run_id = state.get("callgate_run") or _turns.last_user_message(state["messages"])
         gate = self._frame.gate(session, {"run_id": run_id})
         made = [
             self._frame.call(
@@ -158,14 +158,14 @@ class CallgateMiddleware(_Middleware):
         ids = {call.proposed().call_id: (call, one) for call, one in zip(made, calls, strict=True)}
         try:
             asked = self._frame.person.of_calls(session, list(ids))
-            # Else it is not known what was added to their schemas.
+            # The parameters that were added to the schema of another tool are unknown here.
             if not asked and all(self._frame.knows(call.tool) for call in made):
-                # What may run gets no permit before the answers: its lease would end meanwhile.
+                # A dry run: a permit's lease would expire during the interrupt.
                 held = [call for call in made if gate.would_ask(call)]
                 if len(held) > 1 and _each(gate.evaluate(call).approval_id for call in held):
                     asked = self._frame.person.of_calls(session, [call.proposed().call_id for call in held])
         except (CallgateUnavailable, PermissionDenied):
-            # Each call asks by itself.
+            # Each call has its own interrupt then.
             return None
         if len(asked) < 2:
             return None
@@ -184,7 +184,7 @@ class CallgateMiddleware(_Middleware):
         return await asyncio.to_thread(copy_context().run, self.after_model, state, runtime)
 
     def _session(self, state: Any) -> str | None:
-        """The session, where no call says it; None where it is known from calls alone."""
+        """The session; None where `session_id` is a function of a tool call."""
         if callable(self._session_id):
             return None
         thread = _configurable().get("thread_id")
@@ -309,16 +309,16 @@ class CallgateMiddleware(_Middleware):
 
 
 def _each(found: Iterator[str]) -> bool:
-    """Whether each of them is there, and all are looked for."""
+    """True where none is empty. All are evaluated."""
     return all(list(found))
 
 
 def _unrun(**_: Any) -> None:
-    """What a call that is only asked about does not execute."""
+    """Placeholder of a call that is evaluated and not executed."""
 
 
 def _configurable() -> dict[str, Any]:
-    """Of the graph that runs; empty where it is not known, as in coroutines before Python 3.11."""
+    """Configuration of the running graph; empty in coroutines before Python 3.11."""
     try:
         return get_config().get("configurable", {})
     except RuntimeError:
@@ -326,13 +326,13 @@ def _configurable() -> dict[str, Any]:
 
 
 def _put(question: dict[str, Any], tools: list[str]) -> list[Answer]:
-    """Interrupts the graph with the question, and gives the answers once there are any.
+    """Interrupts the graph with the approval requests, and returns the decisions of its resumption.
 
-    LangGraph keeps each value that it was resumed with, a wrong one too: the next one is asked for by another
-    interrupt, so that the graph can be resumed again after the error.
+    LangGraph keeps each value of `resume`, also a wrong one. Another interrupt takes the next value, so that the graph
+    can be resumed again after the error.
 
     Raises:
-        ValueError: The last value that the graph was resumed with is no answer.
+        ValueError: The last value of `resume` has another shape.
     """
     said = interrupt(question)
     while True:

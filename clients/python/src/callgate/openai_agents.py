@@ -106,14 +106,14 @@ async def answer(
         approve: Whether the call may run.
         reason: Why; of a denial, the model is told.
         by: Who says so, where the plane knows no credentials.
-        arguments: With a yes, the arguments to run instead of the model's; the model is told.
+        arguments: With an approval, the arguments to run instead of the model's. The text for the model has them.
 
     Raises:
-        ValueError: There are arguments, and no yes.
+        ValueError: A denial has arguments.
         CallgateError: Callgate's question cannot be answered; the run's is not answered either.
     """
     if arguments is not None and not approve:
-        raise ValueError("arguments: a call that is refused runs with none")
+        raise ValueError("arguments: a denied call has none")
     edited = "" if arguments is None else _values.arguments(arguments)
     tools = [tool for tool in item.agent.tools if isinstance(tool, FunctionTool) and tool.name == item.name]
     invokes = [tool.on_invoke_tool for tool in tools if isinstance(tool.on_invoke_tool, _Invoke)]
@@ -218,7 +218,7 @@ class _Invoke:
 
         call = self._call(self._same(raw), context.tool_call_id, execute, _usage.of_call(context, context.tool_call_id))
         if self.gates.interrupts:
-            # It was asked about before; what is asked from now on, the model is told.
+            # The interruption was the wait for the approval.
             call = replace(call, approval_wait_s=0.0)
         gate = self.gates.gate(context)
         if self.gates.interrupts and context.is_tool_approved(self.tool.name, context.tool_call_id):

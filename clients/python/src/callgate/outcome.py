@@ -52,8 +52,8 @@ class Outcome:
         approval_id: The question that a person has not answered yet; empty where there is none.
         recorded: Whether the plane has taken the report. False after an execution: it is sent again in the background.
         call_id: As the plane knows the call.
-        previous: For REUSE, what `unwrap` returns, as the one member of a tuple; None where the result is not stored.
-        notice: What the model is told beside the result by this client: that a person has changed the arguments.
+        previous: For REUSE, the value of `unwrap`, as the one member of a tuple; None where the result is not stored.
+        notice: A text of the client for the model: an approver replaced the arguments. It is part of `text`.
         verdict: The plane's last verdict, as it came.
         record: Its last answer to a report, as it came.
     """

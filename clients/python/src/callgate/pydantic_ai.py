@@ -98,18 +98,18 @@ class CallgateCapability(AbstractCapability[Any]):
         self._session_id = session_id
         self._defers = deferrals
         self._parameters: dict[str, dict[str, Any]] = {}
-        self._run = _Run()
+        self._run = _RunState()
 
     async def for_run(self, ctx: RunContext[Any]) -> CallgateCapability:
         """Gives each run of the agent a state of its own."""
         mine = copy.copy(self)
-        mine._run = _Run()  # noqa: SLF001
+        mine._run = _RunState()  # noqa: SLF001
         return mine
 
     async def on_tool_validate_error(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Any
     ) -> Any:
-        """Notes that this call does not come to the gate."""
+        """Stores that this call does not reach the gate."""
         self._run.invalid.add((_turn(ctx.messages), call.tool_call_id))
         raise error
 
@@ -182,7 +182,7 @@ class CallgateCapability(AbstractCapability[Any]):
         if any(
             part.tool_name in self._parameters for one in asking for part in one.parts if isinstance(part, ToolCallPart)
         ):
-            said = f"The run was ended, since no further tool call is let through. {self._run.disabled_why}".strip()
+            said = f"The run was ended: tools are disabled. {self._run.disabled_why}".strip()
             raise SkipModelRequest(ModelResponse([TextPart(said)], model_name="callgate"))
 
     async def _deny(self, ctx: RunContext[Any], part: ToolReturnPart) -> None:
@@ -197,7 +197,7 @@ class CallgateCapability(AbstractCapability[Any]):
         proposed: Mapping[str, Any],
         permitted: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """The arguments that the tool gets: as they were validated, and where a permit has others, as it has them."""
+        """Validated arguments for the tool: the model's, or those of the permit where they differ."""
         tools = getattr(ctx.tool_manager, "tools", None) or {}
         if proposed == permitted or (tool := tools.get(call.tool_name)) is None:
             return _validated(args, proposed, permitted)
@@ -205,7 +205,7 @@ class CallgateCapability(AbstractCapability[Any]):
         return made
 
     def _gate(self, ctx: RunContext[Any]) -> AsyncGate:
-        # What cuts the history during the run may take the prompt away; it is the same run.
+        # A history processor may remove the prompt during the run.
         self._run.run_id = self._run.run_id or _run(ctx.messages)
         options: GateOptions = {"run_id": self._run.run_id}
         if self._defers:
@@ -213,7 +213,7 @@ class CallgateCapability(AbstractCapability[Any]):
         return self._frame.agate(self._session(ctx), options)
 
     def _usage(self, ctx: RunContext[Any], call: ToolCallPart) -> list[Usage]:
-        """What the model used since its last response with calls, for the first call of its response alone."""
+        """Usage since the model's last response with calls. Only the first call of a response has it."""
         found: list[Usage] = []
         for number, response in enumerate(reversed([m for m in ctx.messages if isinstance(m, ModelResponse)])):
             first = next((part.tool_call_id for part in self._gated(response)), None)
@@ -225,7 +225,7 @@ class CallgateCapability(AbstractCapability[Any]):
         return found
 
     def _gated(self, response: ModelResponse) -> list[ToolCallPart]:
-        """The calls that come to a gate: those of output tools do not, nor do those with arguments that do not fit."""
+        """Calls that reach a gate: not those of output tools, nor those with invalid arguments."""
         turn = _turn([response])
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
         return [
@@ -244,14 +244,14 @@ class CallgateCapability(AbstractCapability[Any]):
 
 
 @dataclass
-class _Run:
-    """What is known of one run of the agent.
+class _RunState:
+    """State of one run of the agent.
 
     Attributes:
-        run_id: As the plane knows it, from the first call on.
-        invalid: The calls, by turn and id, whose arguments did not fit.
-        disabled_by: The turn since which no call is let through; empty: they are.
-        disabled_why: What the model was told then.
+        run_id: Id of the run, from its first call on.
+        invalid: Calls with invalid arguments, by turn and id.
+        disabled_by: Turn in which tools were disabled; empty: they are not.
+        disabled_why: Message of the refusal.
     """
 
     run_id: str = ""
@@ -261,7 +261,7 @@ class _Run:
 
 
 def _asked(messages: Sequence[ModelMessage], call: ToolCallPart) -> dict[str, Any]:
-    """The arguments as the model gave them: an approval may have others (`ToolApproved.override_args`)."""
+    """The model's arguments. An approval may have others (`ToolApproved.override_args`)."""
     responses = [message for message in messages if isinstance(message, ModelResponse)]
     parts = [part for message in responses[-1:] for part in message.parts if isinstance(part, ToolCallPart)]
     same = next((part for part in parts if part.tool_call_id == call.tool_call_id), call)

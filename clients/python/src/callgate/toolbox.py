@@ -41,15 +41,15 @@ class _Base:
         if isinstance(tools, Mapping):
             self.tools = dict(tools)
         else:
-            self.tools = {named(tool): tool for tool in tools}
+            self.tools = {name_tool(tool): tool for tool in tools}
         self._repeat = options.get("repeat_parameter", "")
         self.added: dict[str, Added] = {}
         self.used: list[Usage] = []
-        """Usage of the model that no call has booked yet."""
+        """Usage of the model that is not booked yet."""
         self.tools_disabled = False
-        """No further call is let through: leave the tools out of the next request to the model."""
+        """True once tools are disabled: omit them from the next request to the model."""
         self.is_over = False
-        """The model has called tools all the same, and was refused: do not ask it again."""
+        """True once the model called disabled tools and was refused: end the loop."""
 
     def call(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Call:
         """A call of one of the tools, as `batch` of the gate takes it.
@@ -61,7 +61,7 @@ class _Base:
         return Call(name, args, execute, call_id=call_id, **_joined(said, options))
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
-        """Keeps `tools_disabled` and `is_over` up to date: for calls that were run by the gate itself."""
+        """Updates `tools_disabled` and `is_over` with outcomes, also of calls that the gate itself ran."""
         self.is_over = self.is_over or (self.tools_disabled and any(not one.ran for one in outcomes))
         self.tools_disabled = self.tools_disabled or any(one.tools_disabled for one in outcomes)
 
@@ -85,7 +85,7 @@ class _Base:
         return shown
 
 
-def named(tool: Any) -> str:
+def name_tool(tool: Any) -> str:
     """The function's name; of a `partial`, that of its function."""
     function = tool
     while isinstance(function, partial):

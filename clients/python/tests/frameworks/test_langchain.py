@@ -174,7 +174,7 @@ def test_a_value_that_is_no_answer_is_told_to_the_developer(
     turns: list[Turn] = [[("refund_order", {"order_id": world.paid})], "Done."]
     clerk = agent(client, world.tools, turns, InMemorySaver(), approval_wait_s=0.5)
     ask(clerk, HELLO, session, is_async=False)
-    with pytest.raises(ValueError, match=r"does not answer the approval request of refund_order\. An answer is"):
+    with pytest.raises(ValueError, match=r"does not decide the approval request of refund_order\. Allowed are"):
         ask(clerk, Command(resume=wrong), session, is_async=False)
     assert world.done == []
     assert [asked.state for asked in questions(client, session)] == [APPROVAL_STATE_PENDING]
@@ -194,7 +194,7 @@ def test_an_edit_runs_what_the_person_chose(client: Client, session: str, world:
     assert world.done == [f"refund {world.unpaid}"]
     told = json.loads(seen(answer["messages"])[0][0])
     assert (told["status"], told["results"]) == ("success", "refunded")
-    assert "A person has approved this call with other arguments than yours" in told["warning"]
+    assert "An approver replaced the arguments of this call" in told["warning"]
     assert world.unpaid in told["warning"]
 
 
@@ -216,7 +216,7 @@ def test_a_turn_asks_once_for_all_its_calls(client: Client, session: str, world:
     # What may run has no permit, whose lease would end while a person thinks.
     assert world.done == []
     assert [call.tool for call in calls(client, session)] == ["refund_order"] * 3
-    with pytest.raises(ValueError, match="True does not answer the 3 approval requests"):
+    with pytest.raises(ValueError, match="True does not decide the 3 approval requests"):
         ask(clerk(), Command(resume=True), session, is_async=is_async)
     edit = {"name": "refund_order", "args": {"order_id": f"{orders[2]}-2"}}
     decisions = [{"type": "approve"}, {"type": "reject", "message": "no"}, {"type": "edit", "edited_action": edit}]

@@ -116,7 +116,7 @@ def test_a_yes_with_other_arguments_runs_those(client: Client, session: str, wor
         clerk = agent(world, model, client=client, session_id=session, interruptions=True)
         result = await Runner.run(clerk, "Look after my orders.")
         state = result.to_state()
-        with pytest.raises(ValueError, match=r"^arguments: a call that is refused runs with none"):
+        with pytest.raises(ValueError, match=r"^arguments: a denied call has none"):
             await answer(state, result.interruptions[0], approve=False, arguments={"order_id": world.unpaid})
         await answer(state, result.interruptions[0], approve=True, arguments={"order_id": world.unpaid})
         return await Runner.run(clerk, state)
