@@ -26,15 +26,16 @@ SCHEMAS = [
 
 model, tools = Anthropic(), Gate("example-anthropic").wrap([refund])
 messages = [{"role": "user", "content": "Refund order o-17."}]
-while True:
+while not tools.is_over:
     reply = model.messages.create(
         model=os.environ.get("MODEL", "claude-opus-4-5"),
         max_tokens=1000,
         messages=messages,
         tools=tools.schemas(SCHEMAS),
+        tool_choice={"type": "none" if tools.tools_disabled else "auto"},
     )
     messages.append({"role": "assistant", "content": reply.content})
-    if not (answers := tool_messages(tools, messages)):
+    if not (answers := tool_messages(tools, messages, reply)):
         break
     messages += answers
 print(reply.content[-1].text)

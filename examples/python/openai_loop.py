@@ -27,10 +27,15 @@ SCHEMAS = [
 
 model, tools = OpenAI(), Gate("example-openai").wrap([refund])
 items = [{"role": "user", "content": "Refund order o-17."}]
-while True:
-    response = model.responses.create(model=os.environ.get("MODEL", "gpt-5"), input=items, tools=tools.schemas(SCHEMAS))
+while not tools.is_over:
+    response = model.responses.create(
+        model=os.environ.get("MODEL", "gpt-5"),
+        input=items,
+        tools=tools.schemas(SCHEMAS),
+        tool_choice="none" if tools.tools_disabled else "auto",
+    )
     items += response.output
-    if not (outputs := tool_outputs(tools, items)):
+    if not (outputs := tool_outputs(tools, items, response)):
         break
     items += outputs
 print(response.output_text)

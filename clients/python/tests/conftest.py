@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from callgate import Client, Gate
 from callgate.v1.gate_service_pb2 import GetSessionStateRequest
-from callgate.v1.types_pb2 import CallState, CallSummary
+from callgate.v1.types_pb2 import BUDGET_SCOPE_CALL_TREE, CallState, CallSummary
 
 from .plane import Server
 
@@ -50,3 +50,9 @@ def calls(client: Client, session: str) -> list[CallSummary]:
 def states(client: Client, session: str) -> list[str]:
     """Where they stand, the oldest first: `SUCCEEDED`."""
     return [CallState.Name(call.state).removeprefix("CALL_STATE_") for call in reversed(calls(client, session))]
+
+
+def used(client: Client, session: str, dimension: Any, scope: Any = BUDGET_SCOPE_CALL_TREE) -> int:
+    """How much of a budget is used up."""
+    state = client.services.calls.GetSessionState(GetSessionStateRequest(session_id=session)).state
+    return next(one.used for one in state.budgets if (one.scope, one.dimension) == (scope, dimension))

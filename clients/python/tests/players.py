@@ -7,7 +7,7 @@ import json
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from callgate import AsyncClient, CallRefused, Client, anthropic, gated, openai
+from callgate import AsyncClient, CallRefused, Client, Replayed, anthropic, gated, openai
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,10 @@ def gated_function(client: Client, session: str, tool: Callable[..., Any], scrip
 
     def told(args: dict[str, Any]) -> str:
         try:
-            return json.dumps({"status": "success", "results": run(**args)})
+            value = run(**args)
+            # Where another process, or a person, said what came of it.
+            value = value.value if isinstance(value, Replayed) else value
+            return json.dumps({"status": "success", "results": value})
         except CallRefused as refused:
             return refused.outcome.text
         except Exception as error:  # the tool's own

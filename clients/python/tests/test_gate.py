@@ -373,7 +373,8 @@ async def _coroutine() -> None: ...
 def test_a_coroutine_is_no_value(gate: Gate) -> None:
     outcome = gate.run("look", {}, lambda: _coroutine())
     assert isinstance(outcome.error, TypeError)
-    assert "AsyncGate" in outcome.text
+    assert "AsyncGate" in str(outcome.error)
+    assert "a bug in the tool" in outcome.text
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOME = Path(callgate.__file__).parent
 # An interrupt is not taken between a lock and its `with`, which tracing could do.
-_NOT_TRACED = {"_reports.py", "_heart.py", "_plane.py"}
+_NOT_TRACED = {"_reports.py", "_heart.py", "_plane.py", "_firsts.py"}
 
 
 class Interrupt:

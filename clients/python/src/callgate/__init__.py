@@ -9,8 +9,10 @@
 """
 
 from ._call import Args, Call, CallOptions, ToolOptions
+from ._firsts import Replayed
 from ._permit import permit
 from ._reports import Unsent
+from ._usage import priced, usage_of
 from .client import AsyncClient, Client
 from .errors import (
     CallAlreadySettled,
@@ -32,6 +34,7 @@ from .gated import gated
 from .outcome import Decision, Outcome, Result
 from .schemas import Added
 from .toolbox import AsyncToolbox, Toolbox
+from .v1.types_pb2 import SessionState, Usage
 
 __version__ = "0.1.0"
 
@@ -58,13 +61,18 @@ __all__ = [
     "NotStarted",
     "Outcome",
     "PermissionDenied",
+    "Replayed",
     "ResourceExhausted",
     "Result",
+    "SessionState",
     "ToolFailed",
     "ToolOptions",
     "Toolbox",
     "Unauthenticated",
     "Unsent",
+    "Usage",
     "gated",
     "permit",
+    "priced",
+    "usage_of",
 ]

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from . import _values
-from .v1.types_pb2 import ToolCall
+from . import _usage, _values
+from .v1.types_pb2 import ToolCall, Usage
 
 if TYPE_CHECKING:
-    from .v1.types_pb2 import Caller, Usage
+    from collections.abc import Sequence
+
+    from .v1.types_pb2 import Caller
 
 log = logging.getLogger("callgate")
 _ID_BYTES_MAX = 200
@@ -44,7 +46,8 @@ class Call:
             as an ETag or a version, or None where that is not known. A declared look whose state is the same is
             answered by its previous result; one whose state differs is executed.
         cost_estimate_micros: What it is expected to cost, in millionths of a US dollar.
-        usage: What the model used since the last call.
+        usage: What the model used since the last call, as `usage_of` reads it, by response where these are several. It
+            is booked with the first judgement of this id, whatever the decision.
         patience_s: Instead of the gate's; None: as the gate has it.
         approval_wait_s: Instead of the gate's; None: as the gate has it.
         timeout_s: How long `execute` may take, in seconds; for `AsyncGate` alone, since threads cannot be stopped.
@@ -65,7 +68,7 @@ class Call:
     read_only: bool = False
     witness: Callable[..., str | None] | None = field(default=None, repr=False)
     cost_estimate_micros: int | None = None
-    usage: Usage | None = field(default=None, repr=False)
+    usage: Usage | Sequence[Usage] | None = field(default=None, repr=False)
     patience_s: float | None = None
     approval_wait_s: float | None = None
     timeout_s: float | None = None
@@ -76,8 +79,17 @@ class Call:
     def __post_init__(self) -> None:
         """Raises TypeError or ValueError naming what makes no sense, before anything is asked."""
         _check_times(self)
+        cost = self.cost_estimate_micros
+        if cost is not None and (isinstance(cost, bool) or not isinstance(cost, int)):
+            raise TypeError(f"cost_estimate_micros: {cost!r} is no number of millionths of a US dollar")
+        if cost is not None and not 0 <= cost < 2**63:
+            raise ValueError(f"cost_estimate_micros: {cost} is no cost")
         if self.witness is not None and not callable(self.witness):
             raise TypeError(f"witness: {type(self.witness).__name__} is no function")
+        if self.usage is not None and not _are_usages(self.usage):
+            raise TypeError(
+                f"usage: {type(self.usage).__name__} is no Usage; usage_of reads one from a model's response"
+            )
         if not callable(self.execute):
             raise TypeError(f"execute: {type(self.execute).__name__} is no function; give the function, not its result")
         for name in ("tool", "call_id"):
@@ -132,7 +144,7 @@ class ToolOptions(TypedDict, total=False):
     read_only: bool
     witness: Callable[..., str | None] | None
     cost_estimate_micros: int | None
-    usage: Usage | None
+    usage: Usage | Sequence[Usage] | None
     patience_s: float | None
     approval_wait_s: float | None
     timeout_s: float | None
@@ -155,16 +167,20 @@ class Rules:
         patience_s: How long a call waits in all for WAITs and for retries that were advised, in seconds.
         approval_wait_s: How long it waits for a person, in seconds; 0 not at all.
         fail_open: Which tools run while the plane is away.
+        usage: What is called with a model's usage before it is booked.
     """
 
     caller: Caller
     patience_s: float = 60.0
     approval_wait_s: float = 300.0
     fail_open: FailOpen = False
+    usage: _usage.OnUsage | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a time that is none."""
+        """Raises TypeError or ValueError for a time that is none, and for a `usage` that is no function."""
         _check_times(self)
+        if self.usage is not None and not callable(self.usage):
+            raise TypeError(f"usage: {type(self.usage).__name__} is no function")
 
     def runs_without_plane(self, tool: str) -> bool:
         """Whether this tool runs while nobody can be asked."""
@@ -173,8 +189,16 @@ class Rules:
         return self.fail_open if isinstance(self.fail_open, bool) else tool in self.fail_open
 
 
+def _are_usages(given: Any) -> bool:
+    return isinstance(given, Usage) or (isinstance(given, list | tuple) and all(isinstance(u, Usage) for u in given))
+
+
 def _check_times(waits: Call | Rules) -> None:
     for name in ("patience_s", "approval_wait_s", "timeout_s"):
         seconds = getattr(waits, name, None)
-        if seconds is not None and not seconds >= 0:
+        if seconds is None:
+            continue
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise TypeError(f"{name}: {seconds!r} is no number of seconds")
+        if not seconds >= 0:
             raise ValueError(f"{name}: {seconds} is no time to wait")

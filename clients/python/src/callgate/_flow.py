@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from . import _texts, _values
+from . import _texts, _usage, _values
+from ._answers import CallFacts, ended, refused, reported
+from ._bugs import failure
 from ._effects import Evaluate, Execute, Ran, Record, Settle, Sleep
 from ._permit import Granted
 from .errors import CallgateError, CallgateUnavailable, NotStarted
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from ._call import Call, Rules
     from ._effects import Flow, Steps
     from ._plane import Local
-    from .outcome import Decision
     from .v1.gate_service_pb2 import RecordResponse
 
 log = logging.getLogger("callgate")
@@ -50,6 +51,7 @@ class Run:
         self._rules = rules
         self.call = call
         self.proposed = call.proposed()
+        self.usage = _usage.total(call.usage, rules.usage)
         self.key = (rules.caller.session_id, self.proposed.call_id)
         self._patience = rules.patience_s if call.patience_s is None else call.patience_s
         self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
@@ -58,6 +60,8 @@ class Run:
         """What the plane is to hear when this ends now: of a question without an answer, that the call does not run."""
         self._granted = Granted(None)
         self._queued = ExitStack()
+        self._notice = ""
+        """A text for the model, added to the result."""
         self.is_begun = False
 
     def asked(self) -> t.ToolCall:
@@ -129,7 +133,7 @@ class Run:
             if not isinstance(error, CallgateUnavailable):
                 raise
             told = _texts.unreported(self.call.tool)
-            return self._outcome(told, is_error=True, error=error, reason=_texts.UNAVAILABLE)
+            return Outcome(told, True, None, error=error, reason=_texts.UNAVAILABLE, **self._of_call)
         reports.release(earlier, None)
         return None
 
@@ -142,13 +146,27 @@ class Run:
                 if outcome is None:
                     raise
                 return outcome
+            if verdict.approved_arguments_json:
+                return (yield from self._run_approved(verdict))
             if verdict.decision != t.DECISION_ALLOW:
-                return self._refused(verdict) if outcome is None else _ended(outcome, verdict)
+                if outcome is not None:
+                    return ended(outcome, verdict)
+                return refused(self._local, verdict, self._of_call)
             outcome = yield from self._execute(verdict)
             verdict = None
             if (pause := self._advised(outcome)) is None:
                 return outcome
             yield from self._pause(pause)
+
+    def _run_approved(self, verdict: t.Verdict) -> Flow:
+        """Runs the arguments that an approver chose, as a call with an id of its own."""
+        args = verdict.approved_arguments_json
+        call_id = f"{self.proposed.call_id}/edited"
+        call = replace(self.call, args=args, call_id=call_id, turn="", usage=None, repeat_intended=False)
+        run = Run(self._local, self._rules, call)
+        run._notice = _texts.approved(args)
+        run._patience, run._approval = self._patience, self._approval
+        return (yield from run.alone())
 
     def _judge(self, verdict: t.Verdict | None) -> Steps[t.Verdict]:
         """Asks until the call may run, is refused, or has waited as long as it may."""
@@ -185,7 +203,7 @@ class Run:
                 yield from self._pause(pause or _PAUSE_S)
 
     def _question(self, wait_s: float) -> EvaluateRequest:
-        request = EvaluateRequest(caller=self._rules.caller, call=self.asked(), usage=self.call.usage)
+        request = EvaluateRequest(caller=self._rules.caller, call=self.asked(), usage=self.usage)
         if wait_s:
             request.max_wait.FromMilliseconds(int(wait_s * 1000))
         return request
@@ -250,7 +268,9 @@ class Run:
             ran, report, told = yield from self._run(args, Granted(permit, key_sent))
             answer = yield from self._record(report)
         self._owed = None
-        return self._reported(verdict, ran, told, answer)
+        if ran.error is None and told.is_stored:
+            self._local.firsts.keep(verdict.fingerprint, told.text, ran.value)
+        return reported(verdict, ran, told, answer, self._of_call)
 
     def _run(self, args: dict[str, Any], granted: Granted) -> Steps[tuple[Ran, RecordRequest, _values.Told]]:
         observed = self.proposed if granted.permit is None else None
@@ -262,7 +282,7 @@ class Run:
         if ran.error is None:
             report, told, ran.value = _values.success(ran.value)
         else:
-            report, told = _values.failure(ran.error)
+            report, told = failure(self.call, args, ran.error)
         report.duration.FromMilliseconds(int((time.monotonic() - began) * 1000))
         report.witness_after = self.call.state()
         if observed is not None:
@@ -296,48 +316,11 @@ class Run:
         log.warning("callgate: %s gives no answer, and %s %s: %s", self._local.settings.server, tool, done, error)
         if args is None:
             text = _texts.unavailable(tool, error.reason or error.code.name)
-            return self._outcome(text, is_error=True, error=error, reason=_texts.UNAVAILABLE)
+            return Outcome(text, True, None, error=error, reason=_texts.UNAVAILABLE, **self._of_call)
         ran, report, told = yield from self._run(args, Granted(None))
         self._local.reports.put(report)
         self._owed = None
-        return self._reported(None, ran, told, None)
-
-    def _refused(self, verdict: t.Verdict) -> Outcome:
-        return self._outcome(
-            verdict.tool_result_json,
-            is_error=verdict.is_error,
-            decision=_decision(verdict),
-            reason=verdict.reason,
-            tools_disabled=verdict.tools_disabled,
-            approval_id=verdict.approval_id,
-            recorded=True,
-            verdict=verdict,
-        )
-
-    def _reported(
-        self, verdict: t.Verdict | None, ran: Ran, told: _values.Told, answer: RecordResponse | None
-    ) -> Outcome:
-        hints = [said.next_context_hint for said in (verdict, answer) if said is not None]
-        is_error = ran.error is not None if answer is None else answer.is_error
-        if answer is not None and told.is_stored:
-            text = _texts.with_hints(answer.tool_result_json, *hints)
-        elif ran.error is not None:
-            text = _texts.with_hints(_texts.failed(told.text), *hints)
-        else:
-            text = _texts.with_hints(told.text, *hints, is_json=False)
-        return self._outcome(
-            text,
-            is_error=is_error,
-            decision=None if verdict is None else _decision(verdict),
-            ran=True,
-            value=ran.value,
-            error=ran.error,
-            reason="" if verdict is None else verdict.reason,
-            tools_disabled=any(said.tools_disabled for said in (verdict, answer) if said is not None),
-            recorded=answer is not None,
-            verdict=verdict,
-            record=answer,
-        )
+        return reported(None, ran, told, None, self._of_call)
 
     def _advised(self, outcome: Outcome) -> float | None:
         """How long to wait before a retry; None where that is not for a client, or patience is over before."""
@@ -358,20 +341,16 @@ class Run:
             return None
         return args if isinstance(args, dict) else None
 
+    @property
+    def _of_call(self) -> CallFacts:
+        return {"call_id": self.proposed.call_id, "attempts": self._attempts, "notice": self._notice}
+
     def _addressed(self, report: RecordRequest) -> RecordRequest:
         report.caller.CopyFrom(self._rules.caller)
         report.call_id = self.proposed.call_id
         report.read_only = self.call.read_only
         report.key_sent = self._granted.key_sent
         return report
-
-    def _outcome(self, text: str, *, is_error: bool, decision: Decision | None = None, **more: Any) -> Outcome:
-        return Outcome(text, is_error, decision, call_id=self.proposed.call_id, attempts=self._attempts, **more)
-
-
-def _ended(outcome: Outcome, verdict: t.Verdict) -> Outcome:
-    """The retry was refused: the model is told what the last attempt gave."""
-    return replace(outcome, tools_disabled=outcome.tools_disabled or verdict.tools_disabled)
 
 
 def _takes(call: Call, name: str) -> bool:
@@ -383,11 +362,6 @@ def _takes(call: Call, name: str) -> bool:
     except (TypeError, ValueError):
         return True
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-
-
-def _decision(verdict: t.Verdict) -> Decision:
-    name: Any = t.Decision.Name(verdict.decision).removeprefix("DECISION_")
-    return name  # type: ignore[no-any-return]
 
 
 def _seconds(duration: Any) -> float:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.types import Command
 
 from ._framework import names
+from ._langchain_turns import last_user_message, mark_disabled
+from ._usage import usage_of
 from ._values import as_json
 from .errors import NotStarted, ToolFailed
 from .outcome import Result
@@ -18,8 +20,10 @@ from .outcome import Result
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
+    from ._call import CallOptions
     from .gate import GateOptions
     from .outcome import Outcome
+    from .v1.types_pb2 import Usage
 
 Answered = ToolMessage | Command[Any]
 SessionId = str | Callable[["ToolCallRequest"], str] | None
@@ -34,6 +38,7 @@ class Asked:
             interrupt asks for the same call.
         is_resumed: The node runs again, after an interrupt.
         has_checkpointer: An interrupt can be answered.
+        asked: Ids of the approval requests that one interrupt had, before the calls of the turn.
     """
 
     request: ToolCallRequest
@@ -42,21 +47,23 @@ class Asked:
     turn: str
     is_resumed: bool
     has_checkpointer: bool
+    asked: Sequence[str]
 
     @staticmethod
     def of(request: ToolCallRequest, session_id: SessionId) -> Asked:
         """Raises ValueError where nothing says to which session the call belongs."""
         messages = _messages(request.state)
         assistants = [message for message in messages if isinstance(message, AIMessage)]
-        people = [message for message in messages if isinstance(message, HumanMessage)]
+        kept: Any = request.state if isinstance(request.state, Mapping) else {}
         configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
         return Asked(
             request,
             session_id=_session(request, session_id, configurable, messages),
-            run_id=(people[-1].id or "") if people else "",
+            run_id=kept.get("callgate_run") or last_user_message(messages),
             turn=(assistants[-1].id or f"turn-{len(assistants)}") if assistants else "",
             is_resumed=bool(configurable.get("__pregel_resuming")),
             has_checkpointer=configurable.get("__pregel_checkpointer") is not None,
+            asked=kept.get("callgate_asked") or (),
         )
 
     @property
@@ -73,6 +80,20 @@ class Asked:
     def call_id(self) -> str | None:
         """As the model, or LangChain for it, names the call."""
         return self.request.tool_call["id"]
+
+    @property
+    def usage(self) -> list[Usage]:
+        """Usage since the model's last message with calls. Only the first call of a message has it.
+
+        It comes from the messages, so that a repeated node has the same, also in another process. The server books it
+        with the first judgement of a call.
+        """
+        return used(_messages(self.request.state), self.call_id)
+
+    @property
+    def call_options(self) -> CallOptions:
+        """Of the call."""
+        return {"call_id": self.call_id, "turn": self.turn, "usage": self.usage}
 
     @property
     def options(self) -> GateOptions:
@@ -119,7 +140,30 @@ class Asked:
             return _with_messages(value, lambda message: _told(message, outcome))
         call = self.request.tool_call
         status = "error" if outcome.is_error else "success"
-        return ToolMessage(outcome.text, tool_call_id=call["id"] or "", name=call["name"], status=status)
+        said = ToolMessage(outcome.text, tool_call_id=call["id"] or "", name=call["name"], status=status)
+        return mark_disabled(said, outcome)
+
+
+def pending(messages: Sequence[BaseMessage]) -> tuple[str, list[Any]]:
+    """Id of the model's last message, and its calls without a tool message."""
+    at = next((n for n in range(len(messages) - 1, -1, -1) if isinstance(messages[n], AIMessage)), None)
+    asking: Any = None if at is None else messages[at]
+    if asking is None or not asking.id:
+        return "", []
+    answered = {message.tool_call_id for message in messages[at:] if isinstance(message, ToolMessage)}
+    return asking.id, [call for call in asking.tool_calls if call["id"] and call["id"] not in answered]
+
+
+def used(messages: Sequence[BaseMessage], call_id: str | None) -> list[Usage]:
+    """Usage since the model's last message with calls. Only the first call of a message has it."""
+    _, calls = pending(messages)
+    # Other middleware may have answered some of them.
+    if not calls or calls[0]["id"] != call_id:
+        return []
+    at = [n for n, message in enumerate(messages) if isinstance(message, AIMessage) and message.tool_calls]
+    since = messages[at[-2] + 1 if len(at) > 1 else 0 : at[-1] + 1]
+    found = [usage_of(message) for message in since if isinstance(message, AIMessage)]
+    return [one for one in found if one is not None]
 
 
 def result(answered: Answered) -> Result:
@@ -160,8 +204,9 @@ def _session(
         return given if isinstance(given, str) else given(request)
     if thread := configurable.get("thread_id"):
         return str(thread)
-    if messages and messages[0].id:
-        return f"langchain-{messages[0].id}"
+    kept = request.state.get("callgate_first") if isinstance(request.state, Mapping) else ""
+    if first := kept or (messages[0].id if messages else ""):
+        return f"langchain-{first}"
     raise ValueError(
         "session_id: nothing says to which session this call belongs. Invoke the agent with "
         '{"configurable": {"thread_id": …}}, or give CallgateMiddleware a session_id'
@@ -178,6 +223,7 @@ def _text(message: ToolMessage) -> str | None:
 
 
 def _told(message: ToolMessage, outcome: Outcome) -> ToolMessage:
+    message = mark_disabled(message, outcome)
     if _text(message) is not None:
         return message.model_copy(update={"content": outcome.text})
     hints = [{"type": "text", "text": hint} for hint in outcome.hints]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ._usage import usage_of
 from .toolbox import AsyncToolbox, Toolbox
 
 if TYPE_CHECKING:
@@ -17,16 +19,28 @@ T = TypeVar("T")
 
 
 def run(
-    tools: Toolbox | AsyncToolbox, calls: list[Call], shape: Callable[[list[Outcome]], list[T]]
+    tools: Toolbox | AsyncToolbox, calls: list[Call], shape: Callable[[list[Outcome]], list[T]], response: Any
 ) -> list[T] | Awaitable[list[T]]:
-    """Runs the calls; with an AsyncToolbox, the answers are to be awaited."""
+    """Runs the calls; with an AsyncToolbox, the answers are to be awaited.
+
+    The usage of a response without calls waits in the toolbox for the next calls.
+    """
+    if (used := usage_of(response)) is not None:
+        tools.used.append(used)
+    if calls and tools.used:
+        calls[0] = replace(calls[0], usage=tools.used)
+        tools.used = []
     if isinstance(tools, Toolbox):
-        return shape(tools.gate.batch(calls)) if calls else []
+        outcomes = tools.gate.batch(calls)
+        tools.heed(outcomes)
+        return shape(outcomes) if calls else []
     return _run_aio(tools, calls, shape)
 
 
 async def _run_aio(tools: AsyncToolbox, calls: list[Call], shape: Callable[[list[Outcome]], list[T]]) -> list[T]:
-    return shape(await tools.gate.batch(calls)) if calls else []
+    outcomes = await tools.gate.batch(calls)
+    tools.heed(outcomes)
+    return shape(outcomes) if calls else []
 
 
 def get(thing: Any, name: str) -> Any:

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from multiprocessing import process, util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import grpc
 
 from ._channel import connect
+from ._firsts import FirstValues
 from ._heart import Heart
 from ._reports import Key, Report, Reports
 from .errors import CallgateError, CallIdReused
@@ -48,6 +49,7 @@ class Local:
         self.settings = settings
         self.reports = Reports(self._send)
         self.heart = Heart(self._beat)
+        self.firsts = FirstValues()
         self.drivers: WeakKeyDictionary[AbstractEventLoop, Driver] = WeakKeyDictionary()
         self.drivers_lock = threading.Lock()
         self._is_ended = False
@@ -105,6 +107,11 @@ class Local:
     def has(self, key: Key) -> bool:
         """As `Reports.has`, of the same clients."""
         return any(local.reports.has(key) for local in self._alike())
+
+    def first(self, fingerprint: str, previous: Any) -> tuple[Any] | None:
+        """As `FirstValues.of`, of the same clients."""
+        found = (local.firsts.of(fingerprint, previous) for local in self._alike())
+        return next((one for one in found if one is not None), None)
 
     def _alike(self) -> list[Local]:
         identity = self.settings.identity

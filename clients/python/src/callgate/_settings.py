@@ -40,7 +40,7 @@ class Settings:
         key: Pem | None,
         timeout_s: float,
     ) -> Settings:
-        """Raises ValueError where an argument, or the variable in its place, makes no sense."""
+        """Raises TypeError or ValueError where an argument, or the variable in its place, makes no sense."""
         made = Settings(
             server=server or os.environ.get("CALLGATE_SERVER") or DEFAULT_SERVER,
             token=(token if token is not None else _token()) or None,
@@ -54,6 +54,11 @@ class Settings:
         return made
 
     def _check(self) -> None:
+        for name, given in (("server", self.server), ("token", self.token), ("by", self.by)):
+            if given is not None and not isinstance(given, str):
+                raise TypeError(f"{name}: {type(given).__name__} is no text")
+        if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float):
+            raise TypeError(f"timeout_s: {self.timeout_s!r} is no number of seconds")
         if not self.timeout_s > 0:
             raise ValueError(f"timeout_s: {self.timeout_s} is no time to wait")
         if (self.cert is None) != (self.key is None):
@@ -137,7 +142,13 @@ class Settings:
 
 def _token() -> str:
     file = os.environ.get("CALLGATE_TOKEN_FILE")
-    return (Path(file).read_text() if file else os.environ.get("CALLGATE_TOKEN", "")).strip()
+    if not file:
+        return os.environ.get("CALLGATE_TOKEN", "").strip()
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"CALLGATE_TOKEN_FILE: cannot read {file}: {why}") from error
 
 
 def _pem(name: str, given: Pem | None) -> bytes | None:

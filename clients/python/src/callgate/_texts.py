@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 UNAVAILABLE = "callgate_unavailable"
+_ARGUMENTS_MAX = 2000
 FULL = "the outcomes of too many earlier calls wait to be stored"
 
 
@@ -22,6 +23,15 @@ def with_hints(text: str, *hints: str, is_json: bool = True) -> str:
         return f"{text}\n\n{said}" if text else said
     comma = "" if text == "{}" else ","
     return f'{text[:-1]}{comma}"warning":{_quoted(said)}}}'
+
+
+def approved(args: str) -> str:
+    """For a call that was executed with an approver's arguments instead of the model's."""
+    shown = args if len(args) <= _ARGUMENTS_MAX else f"{args[:_ARGUMENTS_MAX]}… (cut)"
+    return (
+        f"An approver replaced the arguments of this call, and this is the outcome with those: {shown}. "
+        "The call with your arguments was not executed. Do not make it again."
+    )
 
 
 def unavailable(tool: str, why: str) -> str:

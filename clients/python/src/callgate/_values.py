@@ -150,7 +150,8 @@ def _http_status(error: BaseException) -> int | None:
     places = ("http_status", "status_code", "status", "code")
     found = (botocore, getattr(response, "status_code", None), *(getattr(error, name, None) for name in places))
     # A bool is an int, and an exception's `code` may be a process's.
-    return next((s for s in found if isinstance(s, int) and not isinstance(s, bool) and 100 <= s <= 599), None)
+    read = (int(s) if isinstance(s, str) and len(s) == 3 and s.isascii() and s.isdigit() else s for s in found)
+    return next((s for s in read if isinstance(s, int) and not isinstance(s, bool) and 100 <= s <= 599), None)
 
 
 def _grpc_status(error: BaseException) -> int | None:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 
 @overload
-def tool_messages(tools: Toolbox, messages: Sequence[Any]) -> list[MessageParam]: ...
+def tool_messages(tools: Toolbox, messages: Sequence[Any], response: Any = None) -> list[MessageParam]: ...
 @overload
-def tool_messages(tools: AsyncToolbox, messages: Sequence[Any]) -> Awaitable[list[MessageParam]]: ...
 def tool_messages(
-    tools: Toolbox | AsyncToolbox, messages: Sequence[Any]
+    tools: AsyncToolbox, messages: Sequence[Any], response: Any = None
+) -> Awaitable[list[MessageParam]]: ...
+def tool_messages(
+    tools: Toolbox | AsyncToolbox, messages: Sequence[Any], response: Any = None
 ) -> list[MessageParam] | Awaitable[list[MessageParam]]:
     """Runs the calls of the model's last message, and gives the message that answers them.
 
@@ -35,6 +37,8 @@ def tool_messages(
         tools: Of `gate.wrap`; of an `AsyncGate`, the answer is to be awaited.
         messages: The conversation, with the model's last message at its end: `{"role": "assistant", "content":
             reply.content}`.
+        response: What the model's API returned, or else what has its `usage` and `model`: they are booked, once for
+            these calls. Of a response without calls, with the next calls of these tools.
 
     Returns:
         One message to append; none where the last message has no calls.
@@ -54,4 +58,4 @@ def tool_messages(
         ]
         return [{"role": "user", "content": results}]
 
-    return run(tools, calls, shape)
+    return run(tools, calls, shape, response)

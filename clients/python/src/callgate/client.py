@@ -49,7 +49,7 @@ class _Base:
                 comes on top.
 
         Raises:
-            ValueError: A setting makes no sense; the message names it.
+            TypeError, ValueError: A setting makes no sense; the message names it.
         """
         self.plane = Plane(Settings.read(server, token, by, ca, cert, key, timeout_s))
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from .outcome import Outcome
 
+_NO_TLS = "WRONG_VERSION_NUMBER"
+"""OpenSSL's error for an answer in plain text."""
 _AWAY = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -65,6 +67,8 @@ class CallgateError(Exception):
         # Every error that a call raises is a grpc.Call too, which gRPC's own types leave out.
         code: grpc.StatusCode = error.code()
         message: str = error.details() or code.name
+        if _NO_TLS in message:
+            message = f"the server at this address has no TLS: use http:// in its address, or configure TLS ({message})"
         info, retry, field = _details(error)
         kind = _BY_REASON.get(info.reason) or (
             CallgateUnavailable if code in _AWAY else _BY_CODE.get(code, CallgateError)
@@ -136,12 +140,26 @@ class ToolFailed(Exception):
         message: str,
         *,
         type: str = "",  # noqa: A002 (as the contract calls it)
-        http_status: int | None = None,
+        http_status: int | str | None = None,
         provider_code: str = "",
         retry_after_s: float | None = None,
     ) -> None:
-        """The message is given to the model, in one line."""
+        """The message is given to the model, in one line.
+
+        Raises:
+            TypeError, ValueError: A field makes no sense; the message names it. A status may be a text of digits.
+        """
         super().__init__(message)
+        if isinstance(http_status, str) and http_status.isascii() and http_status.isdigit():
+            http_status = int(http_status)
+        if http_status is not None and (isinstance(http_status, bool) or not isinstance(http_status, int)):
+            raise TypeError(f"http_status: {http_status!r} is no status of HTTP, which is a number from 100 to 599")
+        if http_status is not None and not 100 <= http_status <= 599:
+            raise ValueError(f"http_status: {http_status} is not from 100 to 599")
+        if retry_after_s is not None and (
+            isinstance(retry_after_s, bool) or not isinstance(retry_after_s, int | float)
+        ):
+            raise TypeError(f"retry_after_s: {retry_after_s!r} is no number of seconds")
         self.type = type
         self.http_status = http_status
         self.provider_code = provider_code

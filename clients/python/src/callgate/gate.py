@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ._call import Args, Call, CallOptions, FailOpen, Rules
 from ._drive import drive
 from ._flow import Run
-from .errors import CallgateError, CallgateUnavailable
+from .errors import CallgateError, CallgateUnavailable, NotFound
 from .toolbox import AsyncToolbox, Toolbox
-from .v1.gate_service_pb2 import BatchEvaluateRequest
-from .v1.types_pb2 import Caller, Verdict
+from .v1.gate_service_pb2 import BatchEvaluateRequest, EvaluateRequest, GetSessionStateRequest
+from .v1.session_service_pb2 import MarkCompactedRequest
+from .v1.types_pb2 import DECISION_ASK, Caller, SessionState, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from ._drive_aio import Driver
     from ._plane import Local
+    from ._usage import OnUsage
     from .client import AsyncClient, Client
     from .outcome import Outcome
     from .toolbox import ToolboxOptions
@@ -45,6 +48,9 @@ class GateOptions(TypedDict, total=False):
         patience_s: How long a call waits in all for WAITs and for retries that were advised; 60 seconds.
         approval_wait_s: How long it waits for a person; 300 seconds; 0: not at all.
         fail_open: Which tools run while the plane is away, as a collection of names, a function, or True; none.
+        usage: Function of the usage of each response of a model. It returns the usage to book, such as with a cost
+            (`priced` makes it from a table of prices), or None for nothing. Default: tokens and model are booked. A
+            budget in US dollars counts only a cost that is reported here.
     """
 
     run_id: str
@@ -56,6 +62,12 @@ class GateOptions(TypedDict, total=False):
     patience_s: float
     approval_wait_s: float
     fail_open: bool | Iterable[str] | Callable[[str], bool]
+    usage: OnUsage | None
+
+
+class _How(TypedDict):
+    timeout: float
+    metadata: tuple[tuple[str, str], ...]
 
 
 class _Base:
@@ -63,17 +75,26 @@ class _Base:
         self.session_id = session_id
         self._options = options
         ids = {name: value for name, value in options.items() if name in Caller.DESCRIPTOR.fields_by_name}
-        waits = {name: value for name, value in options.items() if name in {"patience_s", "approval_wait_s"}}
-        if unknown := options.keys() - ids.keys() - waits.keys() - {"fail_open"}:
+        for name, value in {"session_id": session_id, **ids}.items():
+            if not isinstance(value, str):
+                raise TypeError(f"{name}: {value!r} is no text")
+        rest = {name: value for name, value in options.items() if name in {"patience_s", "approval_wait_s", "usage"}}
+        if unknown := options.keys() - ids.keys() - rest.keys() - {"fail_open"}:
             raise TypeError(f"a gate has no option {', '.join(sorted(unknown))}")
         caller = Caller(session_id=session_id, **ids)  # type: ignore[arg-type]
-        self._rules = Rules(caller, fail_open=_fail_open(options.get("fail_open", False)), **waits)  # type: ignore[arg-type]
+        self._rules = Rules(caller, fail_open=_fail_open(options.get("fail_open", False)), **rest)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _how(client: Client | AsyncClient) -> _How:
+        settings = client.plane.settings
+        # Without credentials, an act needs an author.
+        return {"timeout": settings.timeout_s, "metadata": (("callgate-by", settings.by or "agent"),)}
 
     def _with(self, options: GateOptions) -> GateOptions:
         return {**self._options, **options}
 
     def _request(self, runs: list[Run]) -> BatchEvaluateRequest:
-        usage = next((run.call.usage for run in runs if run.call.usage is not None), None)
+        usage = next((run.usage for run in runs if run.usage is not None), None)
         return BatchEvaluateRequest(caller=self._rules.caller, calls=[run.asked() for run in runs], usage=usage)
 
 
@@ -97,6 +118,49 @@ class Gate(_Base):
     def replace(self, **options: Unpack[GateOptions]) -> Gate:
         """The same gate with other options, such as the next `run_id`."""
         return Gate(self.session_id, client=self.client, **self._with(options))
+
+    def new_run(self, run_id: str | None = None) -> Gate:
+        """The gate of the session's next run, such as one message of the user. It clears a loop's stop.
+
+        Without a `run_id`, the run gets a random one.
+        """
+        return self.replace(run_id=_new_run(run_id))
+
+    def state(self, *, last_calls: int = 0, summary_tokens: int = 0) -> SessionState:
+        """The session's calls, loops and budgets. A session without a call has an empty state.
+
+        Args:
+            last_calls: Number of last calls, 1 to 64; 0: 20. Open and held calls are added.
+            summary_tokens: Approximate limit of `summary_for_model` in tokens, 300 to 8000; 0: 1500.
+
+        Raises:
+            CallgateError: The request is at fault, or the plane gives no answer.
+        """
+        request = GetSessionStateRequest(
+            session_id=self.session_id, last_calls=last_calls, summary_tokens=summary_tokens
+        )
+        try:
+            return self.client.services.calls.GetSessionState(request, **self._how(self.client)).state
+        except NotFound:
+            return SessionState(session_id=self.session_id)
+
+    def compacted(self, *, summary_tokens: int = 0) -> SessionState:
+        """Reports a compaction of the model's context.
+
+        Put `summary_for_model` of the returned state back into the context: it has the calls so far, and those not to
+        repeat. A repeated act is then answered once with its result. A session without a call has an empty state.
+
+        Args:
+            summary_tokens: As of `state`.
+
+        Raises:
+            CallgateError: As of `state`.
+        """
+        request = MarkCompactedRequest(session_id=self.session_id, summary_tokens=summary_tokens)
+        try:
+            return self.client.services.sessions.MarkCompacted(request, **self._how(self.client)).state
+        except NotFound:
+            return SessionState(session_id=self.session_id)
 
     def run(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Outcome:
         """Asks, waits, executes, retries as advised, reports, and says what the model is to see.
@@ -128,6 +192,17 @@ class Gate(_Base):
         """
         local = self.client.plane.local
         return drive(local, Run(local, self._rules, call).judged(max_wait_s))
+
+    def would_ask(self, call: Call) -> bool:
+        """True where the call would need an approval now. The dry run stores nothing.
+
+        Raises:
+            CallgateError: As of `evaluate`.
+        """
+        local = self.client.plane.local
+        request = EvaluateRequest(caller=self._rules.caller, call=Run(local, self._rules, call).asked(), dry_run=True)
+        verdict = local.stubs.calls.Evaluate(request, timeout=local.settings.timeout_s).verdict
+        return verdict.decision == DECISION_ASK
 
     def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """Runs the calls of one model turn: judged together, in order; executed at once, up to 16 at a time.
@@ -193,6 +268,29 @@ class AsyncGate(_Base):
         """The same gate with other options, such as the next `run_id`."""
         return AsyncGate(self.session_id, client=self.client, **self._with(options))
 
+    def new_run(self, run_id: str | None = None) -> AsyncGate:
+        """As `Gate.new_run`."""
+        return self.replace(run_id=_new_run(run_id))
+
+    async def state(self, *, last_calls: int = 0, summary_tokens: int = 0) -> SessionState:
+        """As `Gate.state`."""
+        request = GetSessionStateRequest(
+            session_id=self.session_id, last_calls=last_calls, summary_tokens=summary_tokens
+        )
+        try:
+            return (await self.client.services.calls.GetSessionState(request, **self._how(self.client))).state
+        except NotFound:
+            return SessionState(session_id=self.session_id)
+
+    async def compacted(self, *, summary_tokens: int = 0) -> SessionState:
+        """As `Gate.compacted`."""
+        request = MarkCompactedRequest(session_id=self.session_id, summary_tokens=summary_tokens)
+        sessions = self.client.services.sessions
+        try:
+            return (await sessions.MarkCompacted(request, **self._how(self.client))).state
+        except NotFound:
+            return SessionState(session_id=self.session_id)
+
     async def run(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Outcome:
         """As `Gate.run`. `execute` may be a plain function, which then runs in a thread.
 
@@ -252,6 +350,10 @@ class AsyncGate(_Base):
     ) -> AsyncToolbox:
         """The tools behind this gate, by name, for loops that one writes oneself."""
         return AsyncToolbox(self, tools, **options)
+
+
+def _new_run(run_id: str | None) -> str:
+    return uuid.uuid4().hex if run_id is None else run_id
 
 
 def _fail_open(given: bool | Iterable[str] | Callable[[str], bool]) -> FailOpen:

@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .gate import AsyncGate, Gate
+from .toolbox import name_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,8 @@ def gated(
 ) -> Callable[[F], F]:
     """Lets the function run only as its gate permits.
 
-    The function returns its value, or the previous result where the same was done before.
+    The function returns its value. Where the same was done before, it returns the value of that execution, which is of
+    the same type, as long as this process has it; else `Replayed`.
 
     Args:
         gate: The gate, or a function that gives it when the decorated one is called; for a coroutine function an
@@ -41,8 +43,8 @@ def gated(
         signature = inspect.signature(function)
         nameless = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}
         if any(parameter.kind in nameless for parameter in signature.parameters.values()):
-            raise TypeError(f"{function.__name__} takes arguments without names, by which a policy cannot know them")
-        name = tool or function.__name__
+            raise TypeError(f"{function} takes arguments without names, by which a policy cannot know them")
+        name = tool or name_tool(function)
 
         def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
             bound = signature.bind(*args, **kwargs)

@@ -6,7 +6,9 @@ Needs `pip install 'callgate[langchain]'`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,23 +18,25 @@ from ._call import Call
 from ._extras import missing
 from ._framework import Frame
 from ._questions import Answer
-from .errors import NotStarted, PermissionDenied
+from .errors import CallgateUnavailable, NotStarted, PermissionDenied
 from .v1.approval_service_pb2 import APPROVAL_STATE_PENDING
 
 try:
-    from langchain.agents.middleware import AgentMiddleware
+    from langchain.agents.middleware import AgentMiddleware, hook_config
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
-    from langgraph.errors import GraphBubbleUp
+    from langgraph.config import get_config
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt
     from langgraph.types import interrupt
 
     from . import _langchain_calls as _calls
+    from . import _langchain_turns as _turns
     from ._langchain_calls import Answered, Asked
 except ModuleNotFoundError as error:
     raise missing("langchain", error) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
     from langchain.agents.middleware import ModelRequest, ModelResponse
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -50,6 +54,7 @@ else:
     # It has gained parameters with time.
     _Middleware = AgentMiddleware
 
+log = logging.getLogger("callgate")
 _HAS_ASYNC_INTERRUPTS = sys.version_info >= (3, 11)
 """In coroutines, LangGraph's `interrupt` knows its graph from Python 3.11 on."""
 
@@ -64,10 +69,14 @@ class CallgateMiddleware(_Middleware):
     A call that a person must approve becomes an `interrupt` where the agent has a checkpointer. Its value names
     `approval_id`, `tool`, `args` and `message`, and has what LangChain's HumanInTheLoopMiddleware puts there. The graph
     goes on with `Command(resume=True)`, `Command(resume={"approve": False, "reason": "…", "by": "ada"})`, or
-    `{"decisions": […]}` as HumanInTheLoopMiddleware takes it; after any other value, as after one yes where two people
-    must give it, the call waits for an answer in callgate. So it does without a checkpointer, and in coroutines before
-    Python 3.11. A tool that interrupts as well cannot be asked about so: an answer could be taken for the other.
+    `{"decisions": […]}` as HumanInTheLoopMiddleware takes it, an `edit` of the arguments among them: those are run, and
+    the model is told. Any other value raises a ValueError that names these shapes, and the graph can be resumed again.
+    After one yes where two people must give it, the model is told that the call waits. Without a checkpointer, and in
+    coroutines before Python 3.11, the call waits for an answer in callgate. A tool that interrupts as well cannot be
+    asked about so: an answer could be taken for the other.
     """
+
+    state_schema = _turns.CallgateState
 
     def __init__(
         self,
@@ -100,6 +109,88 @@ class CallgateMiddleware(_Middleware):
         self._session_id = session_id
         self._interrupts = interrupts
 
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """Stores the run and the first message in the state."""
+        return _turns.begin_run(state["messages"])
+
+    @hook_config(can_jump_to=["end"])
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """Ends a run whose model calls disabled tools, and reports a new summary as a compaction."""
+        if (end := _turns.end_run(state["messages"])) is not None:
+            return end
+        if not (summary := _turns.find_new_summary(state)) or (session := self._session(state)) is None:
+            return None
+        try:
+            return _turns.add_summary(state, summary, self._frame.gate(session, {}).compacted())
+        except CallgateUnavailable as error:
+            log.warning(
+                "callgate: a compaction of %s is not reported yet; the next turn reports it: %s", session, error
+            )
+            return None
+
+    @hook_config(can_jump_to=["end"])
+    async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """The same for event loops."""
+        return await asyncio.to_thread(copy_context().run, self.before_model, state, runtime)
+
+    def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """Raises one interrupt for the approval requests of several calls of one message."""
+        turn, calls = _calls.pending(state["messages"])
+        configurable = _configurable()
+        if len(calls) < 2 or not self._interrupts or configurable.get("__pregel_checkpointer") is None:
+            return None
+        if (session := self._session(state)) is None:
+            return None
+        run_id = state.get("callgate_run") or _turns.last_user_message(state["messages"])
+        gate = self._frame.gate(session, {"run_id": run_id})
+        made = [
+            self._frame.call(
+                one["name"],
+                one["args"],
+                _unrun,
+                bool,
+                call_id=one["id"],
+                turn=turn,
+                usage=_calls.used(state["messages"], one["id"]),
+            )
+            for one in calls
+        ]
+        ids = {call.proposed().call_id: (call, one) for call, one in zip(made, calls, strict=True)}
+        try:
+            asked = self._frame.person.of_calls(session, list(ids))
+            # The parameters that were added to the schema of another tool are unknown here.
+            if not asked and all(self._frame.knows(call.tool) for call in made):
+                # A dry run: a permit's lease would expire during the interrupt.
+                held = [call for call in made if gate.would_ask(call)]
+                if len(held) > 1 and _each(gate.evaluate(call).approval_id for call in held):
+                    asked = self._frame.person.of_calls(session, [call.proposed().call_id for call in held])
+        except (CallgateUnavailable, PermissionDenied):
+            # Each call has its own interrupt then.
+            return None
+        if len(asked) < 2:
+            return None
+        named = [ids[one.call_id][1] for one in asked]
+        shown = [_questions.put_before(one, call["name"], call["args"]) for one, call in zip(asked, named, strict=True)]
+        answers = _put(_questions.together(shown), [call["name"] for call in named])
+        for one, answer in zip(asked, answers, strict=True):
+            if one.state == APPROVAL_STATE_PENDING:
+                self._frame.person.answer(one.approval_id, answer)
+        return {"callgate_asked": [one.approval_id for one in asked]}
+
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """The same for event loops."""
+        if not _HAS_ASYNC_INTERRUPTS:
+            return None
+        return await asyncio.to_thread(copy_context().run, self.after_model, state, runtime)
+
+    def _session(self, state: Any) -> str | None:
+        """The session; None where `session_id` is a function of a tool call."""
+        if callable(self._session_id):
+            return None
+        thread = _configurable().get("thread_id")
+        first = state.get("callgate_first") or ""
+        return self._session_id or (str(thread) if thread else f"langchain-{first}")
+
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
@@ -126,7 +217,7 @@ class CallgateMiddleware(_Middleware):
             self._frame.schemas(_schemas([request.tool]))
         put: set[str] | None = set() if self._puts(asked) else None
         gate = self._frame.gate(asked.session_id, asked.options)
-        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, call_id=asked.call_id, turn=asked.turn)
+        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, **asked.call_options)
         steps = self._steps(asked, call, put)
         try:
             step = next(steps)
@@ -153,7 +244,7 @@ class CallgateMiddleware(_Middleware):
             await self._frame.aschemas(_schemas([request.tool]))
         put: set[str] | None = set() if self._puts(asked) and _HAS_ASYNC_INTERRUPTS else None
         gate = self._frame.agate(asked.session_id, asked.options)
-        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, call_id=asked.call_id, turn=asked.turn)
+        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, **asked.call_options)
         steps = self._steps(asked, call, put)
         try:
             step = next(steps)
@@ -186,13 +277,16 @@ class CallgateMiddleware(_Middleware):
             outcome = yield call
             return outcome
         may_look = True
+        put.update(asked.asked)
         if asked.is_resumed:
             found: list[Approval] | None = yield partial(self._before, asked.session_id, call.proposed().call_id)
             may_look = found is not None
             for before in found or []:
+                if before.approval_id in asked.asked:
+                    continue
                 put.add(before.approval_id)
-                answer = Answer.read(interrupt(_questions.put_before(before, asked.tool, asked.args)))
-                if answer is not None and before.state == APPROVAL_STATE_PENDING:
+                (answer,) = _put(_questions.put_before(before, asked.tool, asked.args), [asked.tool])
+                if before.state == APPROVAL_STATE_PENDING:
                     yield partial(self._frame.person.answer, before.approval_id, answer)
         outcome = yield replace(call, approval_wait_s=0.0)
         if outcome.decision != "ASK":
@@ -202,7 +296,8 @@ class CallgateMiddleware(_Middleware):
             interrupt(_questions.put(outcome, asked.tool, asked.args))
             if may_look:
                 raise asked.mistaken()
-        outcome = yield call
+            # Nobody may answer here: an approver may have answered in callgate meanwhile.
+            outcome = yield replace(call, approval_wait_s=0.0)
         return outcome
 
     def _before(self, session_id: str, call_id: str) -> list[Approval] | None:
@@ -213,13 +308,52 @@ class CallgateMiddleware(_Middleware):
             return None
 
 
+def _each(found: Iterator[str]) -> bool:
+    """True where none is empty. All are evaluated."""
+    return all(list(found))
+
+
+def _unrun(**_: Any) -> None:
+    """Placeholder of a call that is evaluated and not executed."""
+
+
+def _configurable() -> dict[str, Any]:
+    """Configuration of the running graph; empty in coroutines before Python 3.11."""
+    try:
+        return get_config().get("configurable", {})
+    except RuntimeError:
+        return {}
+
+
+def _put(question: dict[str, Any], tools: list[str]) -> list[Answer]:
+    """Interrupts the graph with the approval requests, and returns the decisions of its resumption.
+
+    LangGraph keeps each value of `resume`, also a wrong one. Another interrupt takes the next value, so that the graph
+    can be resumed again after the error.
+
+    Raises:
+        ValueError: The last value of `resume` has another shape.
+    """
+    said = interrupt(question)
+    while True:
+        try:
+            return Answer.read(said, tools)
+        except ValueError as wrong:
+            try:
+                said = interrupt(question)
+            except GraphInterrupt:
+                raise wrong from None
+
+
 def _schemas(tools: list[Any]) -> list[Any]:
     """As OpenAI has them, which every model of LangChain takes; what is a provider's own stays as it is."""
     return [convert_to_openai_tool(tool) if isinstance(tool, BaseTool) else tool for tool in tools if tool is not None]
 
 
 def _shown(request: ModelRequest[Any], schemas: list[Any]) -> ModelRequest[Any]:
-    """The request with these schemas in place of the tools that they differ from."""
+    """The request with these schemas in place of the tools that they differ from; without tools once none may run."""
     given = _schemas(request.tools)
+    if _turns.are_tools_disabled(request.messages):
+        return request.override(tools=[], tool_choice=None)
     same = [tool if schema == was else schema for tool, was, schema in zip(request.tools, given, schemas, strict=True)]
     return request.override(tools=same)

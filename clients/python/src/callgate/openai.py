@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 
 @overload
-def tool_messages(tools: Toolbox, messages: Sequence[Any]) -> list[ChatCompletionToolMessageParam]: ...
-@overload
-def tool_messages(tools: AsyncToolbox, messages: Sequence[Any]) -> Awaitable[list[ChatCompletionToolMessageParam]]: ...
 def tool_messages(
-    tools: Toolbox | AsyncToolbox, messages: Sequence[Any]
+    tools: Toolbox, messages: Sequence[Any], response: Any = None
+) -> list[ChatCompletionToolMessageParam]: ...
+@overload
+def tool_messages(
+    tools: AsyncToolbox, messages: Sequence[Any], response: Any = None
+) -> Awaitable[list[ChatCompletionToolMessageParam]]: ...
+def tool_messages(
+    tools: Toolbox | AsyncToolbox, messages: Sequence[Any], response: Any = None
 ) -> list[ChatCompletionToolMessageParam] | Awaitable[list[ChatCompletionToolMessageParam]]:
     """Chat Completions: runs the calls of the model's last message, and gives the messages that answer them.
 
@@ -36,6 +40,8 @@ def tool_messages(
     Args:
         tools: Of `gate.wrap`; of an `AsyncGate`, the answer is to be awaited.
         messages: The conversation, with the model's last message, `completion.choices[0].message`, at its end.
+        response: What the model's API returned, or else what has its `usage` and `model`: they are booked, once for
+            these calls. Of a response without calls, with the next calls of these tools.
 
     Returns:
         One message a call, to append; none where the last message has no calls.
@@ -58,15 +64,17 @@ def tool_messages(
             for call, one in zip(asked, outcomes, strict=True)
         ]
 
-    return run(tools, calls, shape)
+    return run(tools, calls, shape, response)
 
 
 @overload
-def tool_outputs(tools: Toolbox, items: Sequence[Any]) -> list[FunctionCallOutput]: ...
+def tool_outputs(tools: Toolbox, items: Sequence[Any], response: Any = None) -> list[FunctionCallOutput]: ...
 @overload
-def tool_outputs(tools: AsyncToolbox, items: Sequence[Any]) -> Awaitable[list[FunctionCallOutput]]: ...
 def tool_outputs(
-    tools: Toolbox | AsyncToolbox, items: Sequence[Any]
+    tools: AsyncToolbox, items: Sequence[Any], response: Any = None
+) -> Awaitable[list[FunctionCallOutput]]: ...
+def tool_outputs(
+    tools: Toolbox | AsyncToolbox, items: Sequence[Any], response: Any = None
 ) -> list[FunctionCallOutput] | Awaitable[list[FunctionCallOutput]]:
     """Responses: runs the function calls that have no output yet, and gives their outputs.
 
@@ -75,6 +83,8 @@ def tool_outputs(
     Args:
         tools: Of `gate.wrap`; of an `AsyncGate`, the answer is to be awaited.
         items: The conversation with `response.output` at its end, or that alone.
+        response: What the model's API returned, or else what has its `usage` and `model`: they are booked, once for
+            these calls. Of a response without calls, with the next calls of these tools.
 
     Returns:
         One output a call, to append (or to send, with `previous_response_id`); none where no call is open.
@@ -92,4 +102,4 @@ def tool_outputs(
             for item, one in zip(asked, outcomes, strict=True)
         ]
 
-    return run(tools, calls, shape)
+    return run(tools, calls, shape, response)

@@ -9,12 +9,14 @@ import asyncio
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from . import _agents_usage as _usage
+from . import _values
 from ._extras import missing
 from ._framework import Frame, names
 from ._questions import Answer
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
     from agents.tool_context import ToolContext
     from typing_extensions import Unpack
 
-    from ._call import Args, Call
+    from ._call import Args, Call, CallOptions
     from .client import AsyncClient, Client
     from .gate import AsyncGate, GateOptions
     from .outcome import Outcome
+    from .v1.types_pb2 import Usage
 
 _SCHEMAS_S = 1.0
 """For how long the policy is taken to want the same of the tools' arguments: a turn of the SDK asks many times."""
@@ -87,7 +90,13 @@ def gated_tools(
 
 
 async def answer(
-    state: RunState[Any, Any], item: ToolApprovalItem, *, approve: bool, reason: str = "", by: str = ""
+    state: RunState[Any, Any],
+    item: ToolApprovalItem,
+    *,
+    approve: bool,
+    reason: str = "",
+    by: str = "",
+    arguments: Mapping[str, Any] | None = None,
 ) -> None:
     """Answers an interruption, in the run and in callgate; then `Runner.run(agent, state)` goes on.
 
@@ -97,17 +106,22 @@ async def answer(
         approve: Whether the call may run.
         reason: Why; of a denial, the model is told.
         by: Who says so, where the plane knows no credentials.
+        arguments: With an approval, the arguments to run instead of the model's. The text for the model has them.
 
     Raises:
+        ValueError: A denial has arguments.
         CallgateError: Callgate's question cannot be answered; the run's is not answered either.
     """
+    if arguments is not None and not approve:
+        raise ValueError("arguments: a denied call has none")
+    edited = "" if arguments is None else _values.arguments(arguments)
     tools = [tool for tool in item.agent.tools if isinstance(tool, FunctionTool) and tool.name == item.name]
     invokes = [tool.on_invoke_tool for tool in tools if isinstance(tool.on_invoke_tool, _Invoke)]
     told = ""
     for invoke in invokes:
         # The state has no other way to the context of its run.
         context: Any = state._context  # noqa: SLF001
-        told = await invoke.answer(context, item, Answer(approve, reason, by))
+        told = await invoke.answer(context, item, Answer(approve, reason, by, edited))
     if approve:
         state.approve(item)
     else:
@@ -149,8 +163,10 @@ class _Gates:
 
     def gate(self, context: RunContextWrapper[Any]) -> AsyncGate:
         """Raises TypeError where `session_id` gives none."""
-        session = self._session_id if isinstance(self._session_id, str) else self._session_id(context)
-        return self.frame.agate(session, {})
+        return self.frame.agate(self.session(context), {})
+
+    def session(self, context: RunContextWrapper[Any]) -> str:
+        return self._session_id if isinstance(self._session_id, str) else self._session_id(context)
 
     def wrap(self, tool: FunctionTool) -> FunctionTool:
         if getattr(tool, "_is_agent_tool", False):
@@ -166,6 +182,9 @@ class _Gates:
 
         async def is_enabled(context: RunContextWrapper[Any], agent: AgentBase[Any]) -> bool:
             # The SDK asks this before it shows the model its tools.
+            _usage.note_model(context, agent)
+            if self.session(context) in _usage.disabled(context):
+                return False
             outer.params_json_schema = await self.parameters(tool.name)
             return await _settled(tool.is_enabled, context, agent)
 
@@ -197,17 +216,24 @@ class _Invoke:
             except ModelBehaviorError as error:
                 raise ToolFailed(str(error), type="ValidationError", http_status=422) from error
 
-        call = self._call(self._same(raw), context.tool_call_id, execute)
+        call = self._call(self._same(raw), context.tool_call_id, execute, _usage.of_call(context, context.tool_call_id))
+        if self.gates.interrupts:
+            # The interruption was the wait for the approval.
+            call = replace(call, approval_wait_s=0.0)
         gate = self.gates.gate(context)
         if self.gates.interrupts and context.is_tool_approved(self.tool.name, context.tool_call_id):
             # A yes for good answers no question that it was not said to.
             await self.gates.frame.aanswer(gate, call, Answer(approve=True))
-        return _shown(await gate.run_call(call))
+        outcome = await gate.run_call(call)
+        if outcome.tools_disabled:
+            _usage.disabled(context).add(gate.session_id)
+        return _shown(outcome)
 
     async def asks(self, context: RunContextWrapper[Any], args: dict[str, Any], call_id: str) -> bool:
         """Whether a person must approve. Where nobody can be asked now, the execution tells the model."""
         try:
-            verdict = await self.gates.gate(context).evaluate(self._call(args, call_id, _unasked))
+            call = self._call(args, call_id, _unasked, _usage.of_call(context, call_id))
+            verdict = await self.gates.gate(context).evaluate(call)
         except CallgateError:
             # What this raises, the SDK takes for a yes.
             return False
@@ -230,10 +256,12 @@ class _Invoke:
             return raw
         return read if isinstance(read, dict) else raw
 
-    def _call(self, args: Args, call_id: str, execute: Callable[..., Any]) -> Call:
-        timeout_s = self.tool.timeout_seconds
+    def _call(
+        self, args: Args, call_id: str, execute: Callable[..., Any], usage: Sequence[Usage] | None = None
+    ) -> Call:
         takes = partial(names, self.tool.params_json_schema)
-        return self.gates.frame.call(self.tool.name, args, execute, takes, call_id=call_id, timeout_s=timeout_s)
+        options: CallOptions = {"call_id": call_id, "timeout_s": self.tool.timeout_seconds, "usage": usage}
+        return self.gates.frame.call(self.tool.name, args, execute, takes, **options)
 
 
 def _unasked(**_: Any) -> None:

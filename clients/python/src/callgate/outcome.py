@@ -52,6 +52,8 @@ class Outcome:
         approval_id: The question that a person has not answered yet; empty where there is none.
         recorded: Whether the plane has taken the report. False after an execution: it is sent again in the background.
         call_id: As the plane knows the call.
+        previous: For REUSE, the value of `unwrap`, as the one member of a tuple; None where the result is not stored.
+        notice: A text of the client for the model: an approver replaced the arguments. It is part of `text`.
         verdict: The plane's last verdict, as it came.
         record: Its last answer to a report, as it came.
     """
@@ -68,6 +70,8 @@ class Outcome:
     approval_id: str = ""
     recorded: bool = False
     call_id: str = ""
+    previous: tuple[Any] | None = field(default=None, repr=False)
+    notice: str = ""
     verdict: Verdict | None = field(default=None, repr=False)
     record: RecordResponse | None = field(default=None, repr=False)
 
@@ -85,10 +89,10 @@ class Outcome:
     def hints(self) -> list[str]:
         """What the plane wants the model to see beside a result, for who shows it the value and not the text."""
         told = [said.next_context_hint for said in (self.verdict, self.record) if said is not None]
-        return [hint for hint in dict.fromkeys(told) if hint]
+        return [hint for hint in dict.fromkeys([self.notice, *told]) if hint]
 
     def unwrap(self) -> Any:
-        """The value, or for REUSE the previous result.
+        """The value; for REUSE the value of the first execution, where this process has it, else `Replayed`.
 
         Raises:
             CallRefused: The call was not let through, or its previous result is not stored whole.
@@ -99,7 +103,6 @@ class Outcome:
             raise self.error
         if self.ran:
             return self.value
-        told = json.loads(self.text) if self.decision == "REUSE" else {}
-        if "previous_result" not in told or told.get("previous_result_truncated"):
+        if self.previous is None:
             raise CallRefused(self)
-        return told["previous_result"]
+        return self.previous[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._call import Args, Call, ToolOptions
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from .gate import AsyncGate, Gate
     from .outcome import Outcome
+    from .v1.types_pb2 import Usage
 
 log = logging.getLogger("callgate")
 
@@ -39,9 +41,15 @@ class _Base:
         if isinstance(tools, Mapping):
             self.tools = dict(tools)
         else:
-            self.tools = {tool.__name__: tool for tool in tools}
+            self.tools = {name_tool(tool): tool for tool in tools}
         self._repeat = options.get("repeat_parameter", "")
         self.added: dict[str, Added] = {}
+        self.used: list[Usage] = []
+        """Usage of the model that is not booked yet."""
+        self.tools_disabled = False
+        """True once tools are disabled: omit them from the next request to the model."""
+        self.is_over = False
+        """True once the model called disabled tools and was refused: end the loop."""
 
     def call(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Call:
         """A call of one of the tools, as `batch` of the gate takes it.
@@ -51,6 +59,11 @@ class _Base:
         args, said = self.added.get(name, Added()).taken(args)
         execute = self.tools.get(name) or self._missing(name)
         return Call(name, args, execute, call_id=call_id, **_joined(said, options))
+
+    def heed(self, outcomes: Sequence[Outcome]) -> None:
+        """Updates `tools_disabled` and `is_over` with outcomes, also of calls that the gate itself ran."""
+        self.is_over = self.is_over or (self.tools_disabled and any(not one.ran for one in outcomes))
+        self.tools_disabled = self.tools_disabled or any(one.tools_disabled for one in outcomes)
 
     def _missing(self, name: str) -> Callable[..., Any]:
         def missing(**_: Any) -> None:
@@ -70,6 +83,18 @@ class _Base:
             made, self.added[name] = adapted(schema, known.get(name, ToolDescription()), repeat_parameter=self._repeat)
             shown.append(made)
         return shown
+
+
+def name_tool(tool: Any) -> str:
+    """The function's name; of a `partial`, that of its function."""
+    function = tool
+    while isinstance(function, partial):
+        function = function.func
+    name = getattr(function, "__name__", "<unnamed>")
+    if not callable(tool) or name.startswith("<"):
+        shown = "a function without a name" if callable(tool) else f"{tool!r} is no function"
+        raise TypeError(f"tools: {shown}; give functions, or a mapping of names to functions")
+    return str(name)
 
 
 def _joined(said: ToolOptions, given: ToolOptions) -> ToolOptions:
@@ -109,7 +134,9 @@ class Toolbox(_Base):
 
     def run(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Outcome:
         """As `Gate.run`, with the tool of that name."""
-        return self.gate.run_call(self.call(name, args, call_id, **options))
+        outcome = self.gate.run_call(self.call(name, args, call_id, **options))
+        self.heed([outcome])
+        return outcome
 
 
 class AsyncToolbox(_Base):
@@ -135,4 +162,6 @@ class AsyncToolbox(_Base):
 
     async def run(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Outcome:
         """As `AsyncGate.run`, with the tool of that name."""
-        return await self.gate.run_call(self.call(name, args, call_id, **options))
+        outcome = await self.gate.run_call(self.call(name, args, call_id, **options))
+        self.heed([outcome])
+        return outcome

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,8 @@ from callgate.v1.approval_service_pb2 import (
 )
 
 from ..plane import Server
+from ..test_async import eventually
+from ..test_repetitions import approve_with
 from .story import World
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ FRAMEWORKS = {
     "test_langchain.py": "langchain",
     "test_openai_agents.py": "agents",
     "test_pydantic_ai.py": "pydantic_ai",
+    # They need all of them.
+    "test_usage.py": "langchain",
+    "test_compaction.py": "langchain",
 }
 collect_ignore = [test for test, package in FRAMEWORKS.items() if find_spec(package) is None]
 
@@ -85,3 +90,17 @@ def person(client: Client, session: str, world: World) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+@contextmanager
+def edited(client: Client, session: str, args: dict[str, Any]) -> Iterator[None]:
+    """Somebody who approves the session's request in callgate with these arguments."""
+
+    def approve() -> None:
+        eventually(lambda: bool(questions(client, session)))
+        approve_with(client, questions(client, session)[0].approval_id, args)
+
+    thread = threading.Thread(target=approve)
+    thread.start()
+    yield
+    thread.join()

@@ -164,14 +164,77 @@ def test_a_tool_may_interrupt_where_nobody_is_asked(client: Client, session: str
     assert heard == ["yes"]
 
 
-def test_a_value_that_is_no_answer_answers_nothing(client: Client, session: str, world: World) -> None:
+WRONG: list[Any] = ["perhaps", {"approved": True}, {"decisions": []}, {"decisions": [{"type": "ok"}]}]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_value_that_is_no_answer_is_told_to_the_developer(
+    client: Client, session: str, world: World, wrong: Any
+) -> None:
     turns: list[Turn] = [[("refund_order", {"order_id": world.paid})], "Done."]
     clerk = agent(client, world.tools, turns, InMemorySaver(), approval_wait_s=0.5)
     ask(clerk, HELLO, session, is_async=False)
-    answer = ask(clerk, Command(resume="perhaps"), session, is_async=False)
-    assert json.loads(seen(answer["messages"])[0][0])["status"] == "approval_required"
+    with pytest.raises(ValueError, match=r"does not decide the approval request of refund_order\. Allowed are"):
+        ask(clerk, Command(resume=wrong), session, is_async=False)
     assert world.done == []
     assert [asked.state for asked in questions(client, session)] == [APPROVAL_STATE_PENDING]
+    # The developer corrects it, and the graph goes on.
+    answer = ask(clerk, Command(resume=True), session, is_async=False)
+    assert json.loads(seen(answer["messages"])[0][0])["status"] == "success"
+
+
+def test_an_edit_runs_what_the_person_chose(client: Client, session: str, world: World) -> None:
+    turns: list[Turn] = [[("refund_order", {"order_id": world.paid})], "Done."]
+    clerk = agent(client, world.tools, turns, InMemorySaver())
+    (asked,) = ask(clerk, HELLO, session, is_async=False)["__interrupt__"]
+    assert asked.value["review_configs"][0]["allowed_decisions"] == ["approve", "edit", "reject"]
+    action = {"name": "refund_order", "args": {"order_id": world.unpaid}}
+    edit = {"decisions": [{"type": "edit", "edited_action": action}]}
+    answer = ask(clerk, Command(resume=edit), session, is_async=False)
+    assert world.done == [f"refund {world.unpaid}"]
+    told = json.loads(seen(answer["messages"])[0][0])
+    assert (told["status"], told["results"]) == ("success", "refunded")
+    assert "An approver replaced the arguments of this call" in told["warning"]
+    assert world.unpaid in told["warning"]
+
+
+@pytest.mark.parametrize("is_async", [False, pytest.param(True, marks=pytest.mark.skipif("not HAS_ASYNC_INTERRUPTS"))])
+def test_a_turn_asks_once_for_all_its_calls(client: Client, session: str, world: World, *, is_async: bool) -> None:
+    search = ("search_orders", {"query": "late"})
+    orders = [world.paid, world.unpaid, f"o-{session}"]
+    turns: list[Turn] = [[search, *(("refund_order", {"order_id": order}) for order in orders)], "Done."]
+    said, saver = model(turns), InMemorySaver()
+
+    def clerk() -> Any:
+        """Of another process, as it were."""
+        return create_agent(said, world.tools, middleware=[CallgateMiddleware(client)], checkpointer=saver)
+
+    (asked,) = ask(clerk(), HELLO, session, is_async=is_async)["__interrupt__"]
+    assert [request["args"]["order_id"] for request in asked.value["requests"]] == orders
+    assert [action["args"]["order_id"] for action in asked.value["action_requests"]] == orders
+    assert len(asked.value["review_configs"]) == 3
+    # What may run has no permit, whose lease would end while a person thinks.
+    assert world.done == []
+    assert [call.tool for call in calls(client, session)] == ["refund_order"] * 3
+    with pytest.raises(ValueError, match="True does not decide the 3 approval requests"):
+        ask(clerk(), Command(resume=True), session, is_async=is_async)
+    edit = {"name": "refund_order", "args": {"order_id": f"{orders[2]}-2"}}
+    decisions = [{"type": "approve"}, {"type": "reject", "message": "no"}, {"type": "edit", "edited_action": edit}]
+    answer = ask(clerk(), Command(resume={"decisions": decisions}), session, is_async=is_async)
+    assert sorted(world.done) == sorted(["search late", f"refund {orders[0]}", f"refund {orders[2]}-2"])
+    (texts,) = seen(answer["messages"])
+    assert [json.loads(text)["status"] for text in texts] == ["success", "success", "approval_denied", "success"]
+    assert len(questions(client, session)) == 3
+
+
+def test_an_edit_to_another_tool_is_refused(client: Client, session: str, world: World) -> None:
+    turns: list[Turn] = [[("refund_order", {"order_id": world.paid})], "Done."]
+    clerk = agent(client, world.tools, turns, InMemorySaver())
+    ask(clerk, HELLO, session, is_async=False)
+    edit = {"decisions": [{"type": "edit", "edited_action": {"name": "drop_table", "args": {"name": "orders"}}}]}
+    with pytest.raises(ValueError, match="an edit may change the arguments of refund_order, and not"):
+        ask(clerk, Command(resume=edit), session, is_async=False)
+    assert world.done == []
 
 
 def test_what_another_process_showed_the_model_is_known(client: Client, session: str, world: World) -> None:
@@ -252,6 +315,14 @@ def test_arguments_that_a_tool_does_not_take_are_no_success(client: Client, sess
     told = json.loads(seen(answer["messages"])[0][0])
     assert (told["status"], told["error_type"], told["retryable"]) == ("error", "invalid_argument", False)
     assert "query" in told["error_message"]
+
+
+def test_a_run_may_be_streamed(client: Client, session: str, world: World) -> None:
+    clerk = agent(client, world.tools, [*world.story[:1], "All done."])
+    config: Any = {"configurable": {"thread_id": session}}
+    streamed = [name for update in clerk.stream(HELLO, config, stream_mode="updates") for name in update]
+    assert [name for name in streamed if name in {"model", "tools"}] == ["model", "tools", "model"]
+    assert world.done == ["search late"]
 
 
 def test_a_call_without_a_session_is_refused_to_its_developer(client: Client, world: World) -> None:

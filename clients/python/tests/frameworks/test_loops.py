@@ -15,7 +15,7 @@ from callgate import anthropic as callgate_anthropic
 from callgate import openai as callgate_openai
 
 from ..conftest import calls
-from .conftest import person
+from .conftest import edited, person
 from .provider import Provider
 from .story import Turn, World, check
 
@@ -110,6 +110,28 @@ def test_responses(server: Server, client: Client, session: str, world: World, *
     with person(client, session, world), Provider(world.story) as provider:
         asyncio.run(play(AsyncOpenAI(**provider)))
     check(world, by_turn(texts, world.story))
+
+
+@pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
+def test_arguments_that_a_person_chose_are_run(client: Client, session: str, world: World, api: str) -> None:
+    tools = client.gate(session).wrap(world.tools)
+    args = {"order_id": world.paid}
+    with edited(client, session, {"order_id": world.unpaid}):
+        if api == "anthropic":
+            use = {"type": "tool_use", "id": "toolu_1", "name": "refund_order", "input": args}
+            (message,) = callgate_anthropic.tool_messages(tools, [{"role": "assistant", "content": [use]}])
+            text = message["content"][0]["content"]  # type: ignore[index]
+        elif api == "chat":
+            call = {"id": "call_1", "function": {"name": "refund_order", "arguments": json.dumps(args)}}
+            (said,) = callgate_openai.tool_messages(tools, [{"role": "assistant", "tool_calls": [call]}])
+            text = said["content"]
+        else:
+            item = {"type": "function_call", "call_id": "call_1", "name": "refund_order", "arguments": json.dumps(args)}
+            (output,) = callgate_openai.tool_outputs(tools, [item])
+            text = output["output"]
+    assert world.done == [f"refund {world.unpaid}"]
+    told = json.loads(str(text))
+    assert (told["status"], world.unpaid in told["warning"]) == ("success", True)
 
 
 def test_a_person_is_told_why_and_the_tool_is_not(client: Client, session: str, world: World) -> None:

@@ -7,6 +7,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from agents import (
     Agent,
     Model,
@@ -106,6 +107,24 @@ def test_the_story_is_played_with_interruptions(client: Client, session: str, wo
     assert result.final_output == "All done."
     check(world, seen(model.input, world.story))
     assert [asked.resolved_by for asked in questions(client, session)] == ["ada", "ada"]
+
+
+def test_a_yes_with_other_arguments_runs_those(client: Client, session: str, world: World) -> None:
+    model = Scripted([*world.story[5:6], "Done."])
+
+    async def play() -> Any:
+        clerk = agent(world, model, client=client, session_id=session, interruptions=True)
+        result = await Runner.run(clerk, "Look after my orders.")
+        state = result.to_state()
+        with pytest.raises(ValueError, match=r"^arguments: a denied call has none"):
+            await answer(state, result.interruptions[0], approve=False, arguments={"order_id": world.unpaid})
+        await answer(state, result.interruptions[0], approve=True, arguments={"order_id": world.unpaid})
+        return await Runner.run(clerk, state)
+
+    asyncio.run(play())
+    assert world.done == [f"refund {world.unpaid}"]
+    told = json.loads(seen(model.input, world.story[5:6])[0][0])
+    assert (told["status"], world.unpaid in told["warning"]) == ("success", True)
 
 
 def test_a_yes_for_good_answers_no_question_of_callgate(client: Client, session: str, world: World) -> None:

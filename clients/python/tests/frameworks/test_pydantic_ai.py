@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,20 @@ from pydantic_ai import (
     DeferredToolResults,
     ModelRetry,
     Tool,
+    ToolApproved,
     ToolDenied,
     ToolReturn,
 )
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from callgate.pydantic_ai import CallgateCapability
+from callgate.v1.types_pb2 import BUDGET_DIMENSION_TOKENS
 
-from .conftest import person, questions
+from ..conftest import used
+from ..test_repetitions import approve_with
+from .conftest import edited, person, questions
 from .story import Turn, World, check
 
 if TYPE_CHECKING:
@@ -111,6 +116,39 @@ def test_a_yes_answers_no_question_that_was_not_put(client: Client, session: str
     assert world.done == [f"refund {world.paid}"]
 
 
+@pytest.mark.parametrize("where", ["in the application", "in callgate"])
+def test_a_yes_with_other_arguments_runs_those(client: Client, session: str, world: World, where: str) -> None:
+    clerk = agent(client, [*world.story[5:6], "Done."], session, [world.refund_order], deferrals=True)
+    first = clerk.run_sync("Look after my orders.")
+    (call,) = first.output.approvals
+    approved = ToolApproved(override_args={"order_id": world.unpaid}) if where == "in the application" else True
+    if where == "in callgate":
+        approve_with(client, first.output.metadata[call.tool_call_id]["approval_id"], {"order_id": world.unpaid})
+    results = DeferredToolResults(approvals={call.tool_call_id: approved})
+    second = clerk.run_sync(message_history=first.all_messages(), deferred_tool_results=results)
+    assert second.output == "Done."
+    assert world.done == [f"refund {world.unpaid}"]
+    told = json.loads(seen(second.all_messages())[-1][0])
+    assert (told["status"], world.unpaid in told["warning"]) == ("success", True)
+
+
+def test_a_person_chooses_values_of_pythons_own(client: Client, session: str) -> None:
+    """They are checked as the model's arguments are."""
+    at: list[date] = []
+
+    def refund_order(order_id: str, on: date) -> str:
+        """Pays an order back."""
+        at.append(on)
+        return "refunded"
+
+    clerk = agent(
+        client, [[("refund_order", {"order_id": session, "on": "2026-01-02"})], "Done."], session, [refund_order]
+    )
+    with edited(client, session, {"order_id": session, "on": "2026-02-03"}):
+        clerk.run_sync("Refund it.")
+    assert at == [date(2026, 2, 3)]
+
+
 def test_the_model_is_shown_what_the_policy_wants(client: Client, session: str, world: World) -> None:
     call = ("close_account", {"account": world.paid, "justification": "They asked for it."})
     result = agent(client, [[call], "Done."], session, world.tools).run_sync("Close it.")
@@ -190,6 +228,25 @@ def test_what_is_more_than_text_stays(client: Client, session: str) -> None:
     assert sky.content == [BinaryContent(b"\0", media_type="image/png")]
     assert (sky.metadata, orders.metadata) == ({"raw": 1}, {"raw": 2})
     assert json.loads(str(orders.content))["results"] == "two"
+
+
+def test_a_run_may_be_streamed(client: Client, session: str, world: World) -> None:
+    async def say(messages: Any, info: Any) -> Any:
+        if len(messages) == 1:
+            yield {0: DeltaToolCall("search_orders", '{"query": "late"}', tool_call_id="call_0")}
+        else:
+            yield "Do"
+            yield "ne."
+
+    async def run() -> str:
+        capability = CallgateCapability(client, session_id=session)
+        clerk = Agent(FunctionModel(stream_function=say), tools=world.tools, capabilities=[capability])
+        async with clerk.run_stream("Look after my orders.") as result:
+            return "".join([text async for text in result.stream_text(delta=True, debounce_by=None)])
+
+    assert asyncio.run(run()) == "Done."
+    assert world.done == ["search late"]
+    assert used(client, session, BUDGET_DIMENSION_TOKENS) > 0
 
 
 def test_what_the_policy_mends_is_what_runs(client: Client, session: str) -> None:
