@@ -100,7 +100,7 @@ def test_arguments_that_a_person_chose_are_executed(
     approve_with(client, asked.approval_id, {"cents": 90, "for": session})
     outcome = run(server, gate, {"cents": 900, "for": session}, tool, call_id="c")
     assert tool.seen == [{"cents": 90, "for": session}]
-    assert (outcome.unwrap(), outcome.call_id) == ("refunded", "c/approved")
+    assert (outcome.unwrap(), outcome.call_id) == ("refunded", "c/edited")
     told = json.loads(outcome.text)
     assert told["results"] == "refunded"
     assert "An approver replaced the arguments of this call" in told["warning"]

@@ -85,7 +85,10 @@ export function callgateMiddleware(client: Client, options: CallgateMiddlewareOp
         return request.messages;
       });
       const isOver = areToolsDisabled(request.messages);
-      const answer = await handler({ ...request, messages, tools: isOver ? [] : await shown.of(request.tools) });
+      const tools = isOver && !needsTools(request.model) ? [] : await shown.of(request.tools);
+      // The type of the choice knows OpenAI's only.
+      const choice = isOver && tools.length > 0 && isAnthropic(request.model) ? { toolChoice: { type: "none" } } : {};
+      const answer = await handler({ ...request, messages, tools, ...choice } as typeof request);
       if (AIMessage.isInstance(answer)) shown.mark(answer);
       return answer;
     },
@@ -142,4 +145,19 @@ class ShownTools {
     const [left, said] = this.#parameters.taken(name, args);
     return [left, { ...said, takes: this.#parameters.takes(name) }] as const;
   }
+}
+
+/** The kind of a model, as LangChain names it. */
+function kindOf(model: unknown): string {
+  const named = model as { _llmType?: () => string };
+  return typeof named._llmType === "function" ? named._llmType() : "";
+}
+
+function isAnthropic(model: unknown): boolean {
+  return kindOf(model).startsWith("anthropic");
+}
+
+/** Whether the provider rejects a history of tool calls in a request without tools. Bedrock cannot choose none. */
+function needsTools(model: unknown): boolean {
+  return isAnthropic(model) || kindOf(model).includes("bedrock");
 }

@@ -55,6 +55,9 @@ else:
     _Middleware = AgentMiddleware
 
 log = logging.getLogger("callgate")
+_NEEDS_TOOLS = ("anthropic", "amazon_bedrock")
+"""Models whose provider rejects a history of tool calls in a request without tools; Bedrock cannot choose none."""
+
 _HAS_ASYNC_INTERRUPTS = sys.version_info >= (3, 11)
 """In coroutines, LangGraph's `interrupt` knows its graph from Python 3.11 on."""
 
@@ -353,7 +356,10 @@ def _schemas(tools: list[Any]) -> list[Any]:
 def _shown(request: ModelRequest[Any], schemas: list[Any]) -> ModelRequest[Any]:
     """The request with these schemas in place of the tools that they differ from; without tools once none may run."""
     given = _schemas(request.tools)
-    if _turns.are_tools_disabled(request.messages):
+    model = str(getattr(request.model, "_llm_type", ""))
+    is_over = _turns.are_tools_disabled(request.messages)
+    if is_over and not model.startswith(_NEEDS_TOOLS):
         return request.override(tools=[], tool_choice=None)
     same = [tool if schema == was else schema for tool, was, schema in zip(request.tools, given, schemas, strict=True)]
-    return request.override(tools=same)
+    shown = request.override(tools=same)
+    return shown.override(tool_choice={"type": "none"}) if is_over and model.startswith("anthropic") else shown
