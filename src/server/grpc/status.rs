@@ -280,6 +280,11 @@ impl StatusSource for NoAnswer {
                 return status(Code::ResourceExhausted, "OVERLOADED", message, Some(retry));
             }
             Self::ShuttingDown => return shutting_down(),
+            Self::NeedsDatabase => {
+                let message = "this method needs a database, and the server stores everything in memory \
+                               (`callgate serve --memory`): start it without --memory";
+                return status(Code::FailedPrecondition, "NEEDS_DATABASE", message, None);
+            }
             Self::NotServed(state) => return unserved_tenant_status(Some(*state)),
             Self::TenantUnknown => return unserved_tenant_status(None),
             Self::Quota(quota) => return quota_status(*quota),
