@@ -36,7 +36,7 @@ def test_a_server_in_memory_decides_and_is_gone_afterwards() -> None:
         assert gate.run("get_order", {"order_id": 1}, lambda order_id: order_id).value == 1
         assert gate.run("get_order", {"order_id": 2}, lambda order_id: order_id).ran
         stopped = gate.run("get_order", {"order_id": 3}, lambda order_id: order_id)
-        assert (stopped.ran, stopped.reason) == (False, "budget_exceeded")
+        assert (stopped.ran, stopped.reason) == (False, "step_budget_exceeded")
         assert states(client, "s")[:2] == ["SUCCEEDED", "SUCCEEDED"]
         with pytest.raises(FailedPrecondition, match="without --memory") as lacks:
             client.services.sessions.ListCalls(ListCallsRequest())
@@ -65,7 +65,8 @@ def test_a_server_that_cannot_start_says_why() -> None:
 
 
 def test_the_program_is_found_by_its_variable_and_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert find_binary() == binary()
+    built = binary()
+    assert find_binary() == built
     monkeypatch.setenv("CALLGATE_BIN", str(tmp_path / "callgate"))
     with pytest.raises(FileNotFoundError, match="CALLGATE_BIN names"):
         find_binary()
@@ -73,7 +74,7 @@ def test_the_program_is_found_by_its_variable_and_on_the_path(monkeypatch: pytes
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="on PATH"):
         find_binary()
-    (tmp_path / "callgate").symlink_to(binary())
+    (tmp_path / "callgate").symlink_to(built)
     assert find_binary() == str(tmp_path / "callgate")
 
 
@@ -108,7 +109,7 @@ def test_the_fixtures_give_a_test_its_server_and_its_session(tmp_path: Path) -> 
 def test_an_approver_answers_in_memory() -> None:
     with MemoryServer(POLICY) as server:
         people = server.client(by="ann").services.approvals
-        gate = server.client().gate("s")
+        gate = server.client().gate("s", approval_wait_s=0)
         asked = gate.run("delete_order", {"order_id": 1}, lambda order_id: order_id, call_id="c1")
         assert (asked.ran, asked.decision) == (False, "ASK")
         (request,) = people.ListApprovals(ListApprovalsRequest()).approvals

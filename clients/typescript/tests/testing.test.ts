@@ -19,7 +19,7 @@ test("a server in memory decides, and is gone afterwards", async () => {
       assert.equal(outcome.value, order_id);
     }
     const stopped = await gate.run("get_order", { order_id: 3 }, () => assert.fail("it ran"));
-    assert.deepEqual([stopped.ran, stopped.reason], [false, "budget_exceeded"]);
+    assert.deepEqual([stopped.ran, stopped.reason], [false, "step_budget_exceeded"]);
     await assert.rejects(
       client.sessions.listCalls({}),
       (error) => error instanceof CallgateError && error.reason === "NEEDS_DATABASE",
