@@ -19,7 +19,7 @@ pub(super) fn find_fault(takes: &MessageDescriptor, json: &[u8]) -> MalformedFie
     let Err(error) = read.and_then(|_| text.end()) else {
         return MalformedField::new("body", "cannot be read");
     };
-    let place = if error.is_data() { Place::of(takes, track) } else { Place::body(takes) };
+    let place = if error.is_data() { FieldPath::of(takes, track) } else { FieldPath::body(takes) };
     let error = error.to_string();
     match error.strip_prefix(UNKNOWN).and_then(|rest| rest.rsplit_once('\'')) {
         Some((name, _)) => place.unknown_field(name),
@@ -28,7 +28,7 @@ pub(super) fn find_fault(takes: &MessageDescriptor, json: &[u8]) -> MalformedFie
 }
 
 /// A place in a message.
-struct Place {
+struct FieldPath {
     /// As a path in the request: `call.arguments_json`; empty for the body.
     path: String,
     /// The field there.
@@ -37,7 +37,7 @@ struct Place {
     message: MessageDescriptor,
 }
 
-impl Place {
+impl FieldPath {
     fn body(takes: &MessageDescriptor) -> Self {
         Self { path: String::new(), field: None, message: takes.clone() }
     }
