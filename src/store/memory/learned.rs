@@ -19,6 +19,9 @@ use callgate_core::{
     offline::event_store::EventStore,
 };
 
+/// Tool, earlier failure, kind of follow-up, bucket of the wait, and conditions.
+type CellKey<'a> = (&'a ToolName, FailureKind, FollowUpKind, usize, RetryState);
+
 /// Trials that are kept, the newest.
 const TRIALS_MAX: usize = 10_000;
 
@@ -89,8 +92,7 @@ impl LearnedCounts {
 
     /// The counts at `now`, and the residuals.
     pub(super) fn profiles(&self, now: Timestamp) -> (ProfileCounts, Vec<ResidualState>) {
-        let mut cells: BTreeMap<(&ToolName, FailureKind, FollowUpKind, usize, RetryState), (f64, f64)> =
-            BTreeMap::new();
+        let mut cells: BTreeMap<CellKey<'_>, (f64, f64)> = BTreeMap::new();
         let mut recent: BTreeMap<(&ToolName, FailureKind), (f64, f64, f64)> = BTreeMap::new();
         for Trial { tool, follow_up, ok, at } in &self.counted {
             let (ok, age_ms) = (f64::from(u8::from(*ok)), now.since_ms(*at));

@@ -132,16 +132,18 @@ pub(super) fn chosen_since(events: &EventStore, session: &SessionId) -> (Vec<Sto
                     policy: edit.policy.clone(),
                 });
             }
-            Event::Judged(judged) if judged.session == *session && judged.permit.is_some() => {
-                if answers.iter().any(|yes| yes.approved == judged.args_digest) {
-                    permits.push(StoredPermit {
-                        seq: judged.seq,
-                        at: judged.at,
-                        call_id: judged.call_id.to_string(),
-                        digest: judged.args_digest,
-                        policy: judged.policy.to_string(),
-                    });
-                }
+            Event::Judged(judged)
+                if judged.session == *session
+                    && judged.permit.is_some()
+                    && answers.iter().any(|yes| yes.approved == judged.args_digest) =>
+            {
+                permits.push(StoredPermit {
+                    seq: judged.seq,
+                    at: judged.at,
+                    call_id: judged.call_id.to_string(),
+                    digest: judged.args_digest,
+                    policy: judged.policy.to_string(),
+                });
             }
             _ => {}
         }
