@@ -25,10 +25,8 @@ use callgate_client::{
 };
 use callgate_core::policy::Policy;
 use callgate_net::listener::{Address, BoundListener, TransportSettings};
-use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
 use callgate_server::{
-    config::DatabaseConfig,
     grpc,
     plane::{ServerHandle, ServerSetup},
     telemetry::Metrics,
@@ -40,7 +38,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3);
 /// Arguments of `callgate demo`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DemoArgs {
-    /// A running server; by default one is started in a temporary directory
+    /// A running server; by default one is started that stores everything in memory
     #[arg(long, value_name = "URL", conflicts_with = "context")]
     server: Option<String>,
     /// A running server by its context, with its credential
@@ -51,9 +49,6 @@ pub(super) struct DemoArgs {
     /// Pause before each call, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 60)]
     pace_ms: u64,
-    /// The directory of PostgreSQL's programs, for the demo's own server
-    #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with_all = ["server", "context"])]
-    pg_bin: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,23 +63,17 @@ struct RecordedCall {
 pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let remote = Remote::of(args.server.clone(), args.context.clone(), args.shown.clone());
     if !remote.is_named() {
-        return on_own_server(&args).await;
+        return on_own_server(args.pace_ms).await;
     }
     let otherwise = "; start one with `callgate serve`, or omit --server";
     let (url, shown) = (remote.server()?, remote.credential()?);
     let wire = shown.connect(url, shown.bearer()?, otherwise).await?;
-    let session = play(url, wire, args.pace_ms).await?;
-    Show.end(&session);
+    let (session, is_in_memory) = play(url, wire, args.pace_ms).await?;
+    Show.end(&session, is_in_memory);
     Ok(())
 }
 
-async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
-    let folder = tempfile::Builder::new().prefix("callgate-demo-").tempdir();
-    let folder = folder.context("cannot create a temporary directory")?;
-    open_folder(folder.path()).context("cannot open the temporary directory")?;
-    outln!("Starting the demo's own server, with its database in {} …", folder.path().display());
-    let database =
-        DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
+async fn on_own_server(pace_ms: u64) -> anyhow::Result<()> {
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let bound = vec![BoundListener::bind(listen, &TransportSettings::default())?];
     let setup = ServerSetup {
@@ -95,11 +84,11 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
         metrics: Metrics::none(),
         settings: grpc::GrpcSettings::default(),
     };
-    let plane = ServerHandle::start(bound, &database, setup).await?;
+    let plane = ServerHandle::start(bound, None, setup).await?;
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();
     // Ctrl-C ends the demo and its server.
     let played = tokio::select! {
-        played = on_it(&url, args.pace_ms) => played,
+        played = on_it(&url, pace_ms) => played,
         () = callgate_client::signal::stop() => Ok(()),
     };
     plane.stop().await?;
@@ -114,12 +103,13 @@ async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays all scenes; returns the session.
-async fn play(url: &str, wire: AuthenticatedChannel, pace_ms: u64) -> anyhow::Result<String> {
+/// Plays all scenes; returns the session, and whether the server stores everything in memory.
+async fn play(url: &str, wire: AuthenticatedChannel, pace_ms: u64) -> anyhow::Result<(String, bool)> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
     let client = DemoClient::of(wire, &session);
     let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0, ends: BTreeMap::new() };
-    stage.show.server(url, &stage.client.server().await?);
+    let server = stage.client.server().await?;
+    stage.show.server(url, &server);
     // A tool that no earlier demo has taught the server about. Its fleet fails while the other scenes are played.
     let tool = format!("get_quote_{}", &uuid::Uuid::now_v7().simple().to_string()[26..]);
     let fleet = tokio::spawn(fleet::retry_in_vain(stage.client.clone(), tool.clone(), broken()));
@@ -131,7 +121,7 @@ async fn play(url: &str, wire: AuthenticatedChannel, pace_ms: u64) -> anyhow::Re
     stage.what_a_fleet_learns(&tool).await?;
     stage.money().await?;
     stage.memory().await?;
-    Ok(session)
+    Ok((session, server.features.iter().any(|feature| feature == "in_memory")))
 }
 
 /// The failing response of the fleet's tool.

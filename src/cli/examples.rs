@@ -9,6 +9,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "serve",
         &[
             ("callgate serve --policy callgate.yaml", "on 127.0.0.1:7600, with a private PostgreSQL"),
+            ("callgate serve --memory", "without PostgreSQL, for a trial: lost when it ends"),
             (
                 "callgate serve --listen unix:/run/callgate/socket --database-url postgres://db/callgate",
                 "one of several replicas",

@@ -242,6 +242,14 @@ pub struct ServeConfig {
     /// Directory of backups (`callgate backup --in DIR`): the age of the newest becomes a metric
     #[arg(long, value_name = "DIR", env = "CALLGATE_BACKUPS")]
     pub backups: Option<PathBuf>,
+    /// Store everything in memory, without PostgreSQL, for trials and unit tests: it is lost when the process ends.
+    /// Methods that need a database answer NEEDS_DATABASE: docs/operations.md#in-memory
+    #[arg(
+        long,
+        env = "CALLGATE_MEMORY",
+        conflicts_with_all = ["database_url", "data_dir", "pg_bin", "keys", "notifications", "backups"]
+    )]
+    pub memory: bool,
     /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,

@@ -1,4 +1,5 @@
-//! The database of a deployment: the user's own, or a private PostgreSQL that is started and stopped with the server.
+//! The database of a deployment: the user's own, or a private PostgreSQL that is started and stopped with the server;
+//! or none, where everything is in memory.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,22 +17,29 @@ use callgate_store::{parse_url, reached_at};
 /// Longest delay in noticing the end of a server after a connection to it broke.
 const NOTICED_MAX: Duration = Duration::from_secs(1);
 
-/// A database that can be connected to.
+/// A database that can be connected to, or none.
 #[derive(Debug)]
 pub struct Database {
-    pub options: PgConnectOptions,
+    /// None where everything is in memory.
+    pub options: Option<PgConnectOptions>,
     /// Its description, for people.
     pub described: String,
     private: Option<PrivatePostgres>,
 }
 
 impl Database {
+    /// No database: everything is in memory.
+    pub fn none() -> Self {
+        let described = "none: everything is in the memory of this process, and is lost when it ends".to_owned();
+        Self { options: None, described, private: None }
+    }
+
     /// Reads the URL, or starts the private one.
     pub async fn open(config: &DatabaseConfig) -> anyhow::Result<Self> {
         if let Some(url) = &config.database_url {
             let options = parse_url(url).context("--database-url")?;
             let described = format!("PostgreSQL at {}", reached_at(&options));
-            return Ok(Self { options, described, private: None });
+            return Ok(Self { options: Some(options), described, private: None });
         }
         let data_dir = data_dir(config.data_dir.as_deref())?;
         let settings = callgate_postgres::PostgresSettings { data_dir, pg_bin: config.pg_bin.clone() };
@@ -39,7 +47,7 @@ impl Database {
         let version = private.server_version();
         let described = format!("PostgreSQL {version}, private, in {}", private.data_dir().display());
         let options = parse_url(&private.connection().url()).context("the private PostgreSQL's own URL")?;
-        Ok(Self { options, described, private: Some(private) })
+        Ok(Self { options: Some(options), described, private: Some(private) })
     }
 
     /// Phase of a private database; none for the user's own.

@@ -249,7 +249,7 @@ impl Gate {
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
         let (store, operators) =
             (Arc::new(store.on(ConnectionClass::Agents)), Arc::new(store.on(ConnectionClass::Operators)));
-        let decisions = Arc::new(Decisions::new(policy, Arc::clone(&store) as _, metrics, clock));
+        let decisions = Arc::new(Decisions::new(policy, store.decisions(), metrics, clock));
         let server = Arc::clone(&decisions.server);
         let policies = Arc::new(Policies {
             server: Arc::clone(&server),

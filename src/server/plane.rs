@@ -62,17 +62,21 @@ pub struct ServerHandle {
 
 impl ServerHandle {
     /// Starts everything, or nothing. The steps that can fail without a trace come first: addresses, which are taken
-    /// already, then the database, and at last the policy, which is active on every other replica from then on.
+    /// already, then the database, and at last the policy, which is active on every other replica from then on. Without
+    /// a `database` everything is in memory.
     pub async fn start(
         bound: Vec<BoundListener>,
-        database: &DatabaseConfig,
+        database: Option<&DatabaseConfig>,
         mut setup: ServerSetup<'_>,
     ) -> anyhow::Result<Self> {
         let of = |operations| bound.iter().filter(move |bound| bound.is_for_operations() == operations);
         let (addresses, operations) =
             (of(false).map(BoundListener::address).collect(), of(true).map(BoundListener::address).next());
         let follow = setup.file.map(|(path, text)| FollowedFile::new(path, text)).transpose()?;
-        let database = Database::open(database).await?;
+        let database = match database {
+            Some(database) => Database::open(database).await?,
+            None => Database::none(),
+        };
         let (gate, listeners) = match judging(bound, &database, &mut setup).await {
             Ok(judging) => judging,
             Err(error) => {
@@ -223,14 +227,18 @@ fn is_passing(error: &anyhow::Error) -> bool {
         || matches!(error.downcast_ref::<NoAnswer>(), Some(NoAnswer::OutOfReach(_)))
 }
 
-/// Opens a gate on the database. It migrates the schema, and changes nothing else.
+/// Opens a gate on the database, or in memory. It migrates the schema, and changes nothing else.
 async fn open_gate(database: &Database, setup: &ServerSetup<'_>) -> anyhow::Result<Arc<Gate>> {
     let commits = setup.metrics.clone();
     let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.record_commit(changes, took, waited));
-    let options = database.options.clone();
-    let traced = Arc::new(BatchTracer { namespace: callgate_store::namespace(&options) });
-    let settings = StoreSettings { options, on_commit, traced };
-    let store = Store::open(settings).await.context("cannot use the database")?;
+    let store = match database.options.clone() {
+        None => Store::in_memory(Clock::System),
+        Some(options) => {
+            let traced = Arc::new(BatchTracer { namespace: callgate_store::namespace(&options) });
+            let settings = StoreSettings { options, on_commit, traced };
+            Store::open(settings).await.context("cannot use the database")?
+        }
+    };
     let gate = Arc::new(Gate::new(Arc::clone(&setup.policy), store, setup.metrics.clone(), Clock::System));
     gate.server.read_halts().await.context("the halts cannot be read")?;
     gate.identities.read_credentials().await.context("it cannot be read whether there are credentials")?;

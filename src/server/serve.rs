@@ -71,7 +71,8 @@ async fn served(config: ServeConfig, telemetry: &Telemetry) -> anyhow::Result<()
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
     let (limits, scrape) = (limits(&config), Some(telemetry.scrape()));
-    let pages: Option<grpc::Pages> = (!config.no_console).then_some(console::router);
+    let pages: grpc::Pages = if config.memory { console::without_pages } else { console::router };
+    let pages = (!config.no_console).then_some(pages);
     if config.approvals_webhook.is_some() {
         bail!(
             "--approvals-webhook (CALLGATE_APPROVALS_WEBHOOK) was replaced by --notifications FILE \
@@ -84,11 +85,11 @@ async fn served(config: ServeConfig, telemetry: &Telemetry) -> anyhow::Result<()
     let settings = grpc::GrpcSettings { limits, scrape, origins, pages, trace_url, callbacks };
     let bound = bind_listeners(&config)?;
     let setup = ServerSetup { policy, file, auth, keys, metrics: telemetry.metrics(), settings };
-    let mut plane = ServerHandle::start(bound, &config.database, setup).await?;
+    let mut plane = ServerHandle::start(bound, (!config.memory).then_some(&config.database), setup).await?;
     if let Some(destinations) = &destinations {
         plane.notify(destinations);
     }
-    if let Some(exporter) = telemetry.audit_exporter() {
+    if let Some(exporter) = telemetry.audit_exporter().filter(|_| !config.memory) {
         plane.export_audit(exporter);
     }
     let policy = plane.policy();
@@ -214,8 +215,9 @@ fn greeting(plane: &ServerHandle, policy: &Policy, config: &ServeConfig) -> Stri
         addresses.join(" and "),
         plane.database()
     );
+    let has_console = !config.no_console && !config.memory;
     let is_on_a_port = |address: &&Address| !matches!(address, Address::Unix(_));
-    if let Some(address) = plane.addresses.iter().find(is_on_a_port).filter(|_| !config.no_console) {
+    if let Some(address) = plane.addresses.iter().find(is_on_a_port).filter(|_| has_console) {
         let _ = writeln!(text, "  console   {}/", address.url());
     }
     if let Some(address) = &plane.operations {
@@ -226,10 +228,12 @@ fn greeting(plane: &ServerHandle, policy: &Policy, config: &ServeConfig) -> Stri
     }
     let callers = match plane.wants_credentials() {
         true => "with a credential only",
+        false if config.memory => "whoever is on this machine, as admin",
         false => "whoever is on this machine, as admin: there are no credentials yet (callgate tokens create)",
     };
     let _ = writeln!(text, "  callers   {callers}");
     let kept = match plane.with_terms() {
+        _ if config.memory => "until this process ends; no console, no audit log, no lists of calls".to_owned(),
         (0, _) => "for ever: nothing is deleted by its age (callgate tenants retention)".to_owned(),
         (terms, all) => format!("{terms} of {all} tenants for their terms (callgate tenants list)"),
     };

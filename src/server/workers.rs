@@ -26,10 +26,18 @@ struct Worker {
     /// Log text, once when runs begin to fail.
     trouble: &'static str,
     work: fn(Arc<Gate>) -> Work,
+    /// False for upkeep of what only a database has.
+    is_in_memory: bool,
+}
+
+impl Worker {
+    const fn of_database(self) -> Self {
+        Self { is_in_memory: false, ..self }
+    }
 }
 
 const fn worker(name: &'static str, every_ms: u64, trouble: &'static str, work: fn(Arc<Gate>) -> Work) -> Worker {
-    Worker { name, every: Duration::from_millis(every_ms), trouble, work }
+    Worker { name, every: Duration::from_millis(every_ms), trouble, work, is_in_memory: true }
 }
 
 const WORKERS: &[Worker] = &[
@@ -45,7 +53,8 @@ const WORKERS: &[Worker] = &[
     }),
     worker("partitions", 3_600_000, "the partitions of the coming months could not be made", |gate| {
         Box::pin(async move { Ok(gate.store.make_partitions().await?) })
-    }),
+    })
+    .of_database(),
     // Every replica has another's facts within two seconds.
     worker("sharing", 1_000, SHARING, |gate| {
         Box::pin(async move {
@@ -72,28 +81,34 @@ const WORKERS: &[Worker] = &[
     }),
     worker("stock", 10_000, "questions to people and stopped sessions could not be counted", |gate| {
         Box::pin(async move { gate.insight.take_stock().await })
-    }),
+    })
+    .of_database(),
     worker("tenants", 5_000, "what tenants have stored could not be counted or erased", |gate| {
         Box::pin(async move { gate.privacy.look_after_tenants().await })
-    }),
+    })
+    .of_database(),
     // Also while another replica deletes.
     worker("clocks", 60_000, "the clocks could not be compared", |gate| {
         Box::pin(async move { gate.privacy.look_at_clocks(gate.privacy.times()).await.map(drop) })
-    }),
+    })
+    .of_database(),
     // One replica at a time deletes, once an hour.
     worker("retention", 60_000, "what is past its term could not be deleted", |gate| {
         Box::pin(async move { gate.privacy.delete_old(gate.privacy.times()).await.map(drop) })
-    }),
+    })
+    .of_database(),
     // One replica at a time counts, once an hour, and after calls were forgotten.
     worker("calls_hourly", 60_000, "calls could not be counted by hour", |gate| {
         Box::pin(async move { Ok(gate.store.roll_up().await.map(drop)?) })
-    }),
+    })
+    .of_database(),
     worker("self_corrections", 60_000, "what refusals came to could not be read", |gate| {
         Box::pin(async move { gate.decisions.learn_self_corrections().await })
     }),
     worker("audit", 21_600_000, "audit logs could not be verified", |gate| {
         Box::pin(async move { gate.privacy.verify_audits().await })
-    }),
+    })
+    .of_database(),
 ];
 const SHARING: &str = "what replicas share (how tools fare, what is halted or forgotten, tenants) could not be read";
 
@@ -102,7 +117,8 @@ pub(super) fn start(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
     let start = |worker: &'static Worker| {
         tokio::spawn(run(worker.name, worker.every, worker.trouble, Arc::clone(gate), worker.work))
     };
-    let mut started: Vec<_> = WORKERS.iter().map(start).collect();
+    let runs = |worker: &&Worker| worker.is_in_memory || !gate.store.is_in_memory();
+    let mut started: Vec<_> = WORKERS.iter().filter(runs).map(start).collect();
     // It waits for issuers to be asked about, too.
     started.push(tokio::spawn(keys::follow(Arc::clone(&gate.identities))));
     started

@@ -147,10 +147,8 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     /// All halts, by tenant.
     fn halts(&self) -> Answer<'_, BTreeMap<TenantId, Vec<Halt>>>;
 
-    /// Approval requests, newest first. A store that lists none has waiting calls judged again at intervals.
-    fn questions<'a>(&'a self, _: TenantId, _: &'a ApprovalQuery) -> Answer<'a, Vec<Question>> {
-        ready_answer(Vec::new())
-    }
+    /// Approval requests, newest first.
+    fn questions<'a>(&'a self, tenant: TenantId, wanted: &'a ApprovalQuery) -> Answer<'a, Vec<Question>>;
 
     // Knowledge of tools and retries that replicas share. Safety depends on none of it but the claim. The default
     // methods are those of a store whose replicas share nothing.
@@ -194,24 +192,16 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     }
 
     /// Adds pending trials to the rollups by `learn`, unless another replica does.
-    fn count_trials<'a>(&'a self, _learn: Learn<'a>) -> Answer<'a, CountingRound> {
-        ready_answer(CountingRound::Elsewhere)
-    }
+    fn count_trials<'a>(&'a self, learn: Learn<'a>) -> Answer<'a, CountingRound>;
 
     /// Version of the rollups.
-    fn profiles_version(&self) -> Answer<'_, u64> {
-        ready_answer(0)
-    }
+    fn profiles_version(&self) -> Answer<'_, u64>;
 
     /// A tenant's rollups of retries.
-    fn profiles(&self, _: TenantId) -> Answer<'_, (ProfileCounts, Vec<ResidualState>)> {
-        ready_answer((ProfileCounts { as_of: self.now(), cells: Vec::new(), recent: Vec::new() }, Vec::new()))
-    }
+    fn profiles(&self, tenant: TenantId) -> Answer<'_, (ProfileCounts, Vec<ResidualState>)>;
 
     /// Follow-ups of refusals for arguments.
-    fn self_corrections(&self, _: TenantId) -> Answer<'_, Vec<SelfCorrectionCount>> {
-        ready_answer(Vec::new())
-    }
+    fn self_corrections(&self, tenant: TenantId) -> Answer<'_, Vec<SelfCorrectionCount>>;
 }
 
 fn ready_answer<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {

@@ -48,6 +48,9 @@ pub enum StoreError {
     /// Overload of a healthy database.
     #[error("the server is overloaded: {}", .0.as_str())]
     Overloaded(OverloadedPart),
+    /// The store is in memory, and this read or change needs a database.
+    #[error("this needs a database, and the server stores everything in memory")]
+    NeedsDatabase,
     /// The writer has stopped.
     #[error("the store is shutting down")]
     Stopped,

@@ -7,7 +7,7 @@ use callgate_net::listener::TransportSettings;
 use callgate_proto::v1;
 use callgate_server::grpc::GrpcSettings;
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, request::Builder};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -29,14 +29,18 @@ pub(crate) async fn post(
     headers: &[(&str, &str)],
     body: impl Into<Bytes>,
 ) -> (StatusCode, HeaderMap, Bytes) {
-    let stream = TcpStream::connect(address).await.expect("it listens");
-    let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1");
-    tokio::spawn(connection);
-    let mut request = Request::post(path).header("host", "localhost");
+    let mut request = Request::post(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Full::new(body.into())).expect("a request");
+    send(address, request, body).await
+}
+
+async fn send(address: SocketAddr, request: Builder, body: impl Into<Bytes>) -> (StatusCode, HeaderMap, Bytes) {
+    let stream = TcpStream::connect(address).await.expect("it listens");
+    let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1");
+    tokio::spawn(connection);
+    let request = request.header("host", "localhost").body(Full::new(body.into())).expect("a request");
     let (head, body) = in_time("an answer", client.send_request(request)).await.expect("one").into_parts();
     (head.status, head.headers, in_time("its body", body.collect()).await.expect("all of it").to_bytes())
 }
@@ -88,13 +92,6 @@ async fn error_has_the_form_of_connect() {
     assert_eq!(info(&error)["metadata"]["field"], "caller.session_id", "{error}");
     assert_eq!(error["details"][0]["type"], "google.rpc.ErrorInfo", "{error}");
 
-    let mut misspelt = evaluation("c1");
-    misspelt["calll"] = json!({});
-    for (body, said) in [(misspelt, "calll"), (json!([]), "EvaluateRequest"), (json!({"call": {"tool": 4}}), "body")] {
-        let (status, error) = ask(at, "GateService/Evaluate", &body).await;
-        assert_eq!((status.as_u16(), &error["code"]), (400, &json!("invalid_argument")), "{error}");
-        assert!(error["message"].as_str().expect("a message").contains(said), "{error}");
-    }
     let (status, _, body) = post(at, "/callgate.v1.GateService/Evaluate", &[JSON], "{\"call\":").await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{body:?}");
     let (status, _, _) = post(at, "/callgate.v1.GateService/Guess", &[JSON], "{}").await;
@@ -112,6 +109,78 @@ async fn error_has_the_form_of_connect() {
         assert!(status == StatusCode::BAD_REQUEST && said.contains(header.0), "{status} {said}");
     }
     assert_eq!(plane.row_count().await, 0, "nothing was stored");
+}
+
+/// Field and text of an error.
+fn fault(error: &Value) -> (&str, &str) {
+    let field = error["details"][0]["debug"]["metadata"]["field"].as_str().unwrap_or_default();
+    (field, error["message"].as_str().expect("a message"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_in_json_names_its_field_and_what_is_allowed() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let at = plane.address;
+    let evaluate = "GateService/Evaluate";
+    let batch = json!({"caller": {"sessionId": "s"}, "calls": [{"callId": "c"}, {"callId": "d", "argumentsJson": {}}]});
+    let listed = "ALLOW, DECISION_ASK, DECISION_WAIT, DECISION_REUSE, DECISION_DENY, DECISION_STOP";
+    for (method, body, field, said) in [
+        (evaluate, json!([]), "body", "is no EvaluateRequest in JSON: invalid type: sequence"),
+        (evaluate, json!({"calll": {}}), "calll", "is no field of EvaluateRequest, which has caller, call, "),
+        (evaluate, json!({"call": {"toool": "x"}}), "call.toool", "is no field of ToolCall, which has callId, tool, "),
+        (evaluate, json!({"call": {"tool": 4}}), "call.tool", "invalid type: integer `4`, expected a string"),
+        (evaluate, json!({"call": 4}), "call", "invalid type: integer `4`"),
+        (evaluate, json!({"call": {"costEstimateMicros": "much"}}), "call.cost_estimate_micros", "invalid digit"),
+        ("GateService/BatchEvaluate", batch, "calls[1].arguments_json", "invalid type: map, expected a string"),
+        ("GateService/Record", json!({"status": "SUCCESS"}), "status", "OUTCOME_STATUS_SUCCESS, OUTCOME_STATUS_ERROR"),
+        (
+            "GateService/Record",
+            json!({"status": 99}),
+            "status",
+            "is 99, which is no value of it; its values are 1 RUNNING",
+        ),
+        ("SessionService/ListCalls", json!({"filter": {"decision": "allow"}}), "filter.decision", listed),
+        ("SessionService/ListCalls", json!({"filter": {"decision": 77}}), "filter.decision", "1 ALLOW, 2 ASK"),
+        ("SessionService/Halt", json!({"scope": "EVERYTHING"}), "scope", "HALT_SCOPE_TENANT"),
+        ("ApprovalService/ListApprovals", json!({"order": 9}), "order", "1 RISK"),
+        ("FleetService/GetFleet", json!({"parts": [1, 99]}), "parts[1]", "1 DECISIONS"),
+    ] {
+        let mut body = body;
+        if let (Some(body), "GateService/Record") = (body.as_object_mut(), method) {
+            body.extend([("caller".to_owned(), json!({"sessionId": "s"})), ("callId".to_owned(), json!("c"))]);
+        }
+        let (status, error) = ask(at, method, &body).await;
+        assert_eq!((status.as_u16(), &error["code"]), (400, &json!("invalid_argument")), "{error}");
+        let (named, text) = fault(&error);
+        assert_eq!(named, field, "{error}");
+        assert!(text.starts_with(&format!("{field} ")) && text.contains(said), "{said}: {error}");
+    }
+    let (status, _, body) = post(at, "/callgate.v1.GateService/Evaluate", &[JSON], "{\"call\": {\"tool\": ").await;
+    let error: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!((status, fault(&error).0), (StatusCode::BAD_REQUEST, "body"), "{error}");
+    let long = json!({"call": {"x".repeat(100_000): 1}});
+    let (_, error) = ask(at, evaluate, &long).await;
+    assert!(error.to_string().len() < 4_000, "{}", error.to_string().len());
+    assert_eq!(plane.row_count().await, 0, "nothing was stored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_content_type_or_verb_is_told_what_a_method_takes() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let path = "/callgate.v1.GateService/Evaluate";
+    let taken = "application/json, application/proto or application/grpc";
+    for (headers, is) in [(vec![("content-type", "text/plain")], "is \"text/plain\""), (vec![], "is missing")] {
+        let (status, headers, body) = post(plane.address, path, &headers, "{}").await;
+        let error: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{error}");
+        assert_eq!(headers["accept-post"], "application/json, application/proto, application/grpc");
+        let (field, text) = fault(&error);
+        assert!(field == "content-type" && text.contains(is) && text.contains(taken), "{error}");
+    }
+    let (status, headers, body) = send(plane.address, Request::get(path), "").await;
+    let error: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!((status, headers["allow"].as_bytes()), (StatusCode::METHOD_NOT_ALLOWED, &b"POST"[..]), "{error}");
+    assert!(fault(&error).1.contains("takes POST only"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

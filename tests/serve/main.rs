@@ -20,6 +20,7 @@ mod identities;
 mod json_lines;
 mod keys;
 mod mcp;
+mod memory;
 mod notifications;
 mod operators;
 mod pipes;

@@ -102,15 +102,21 @@ impl Show {
     /// Prints that the demo's own server has ended.
     pub(super) fn print_end(&self) {
         outln!(
-            "\nThis server and its database end now. To keep the calls and query them in SQL, run callgate serve, then \
-             callgate demo --server URL"
+            "\nThis server ends now, and all that it knows with it. To keep the calls and query them in SQL, run \
+             callgate serve, then callgate demo --server URL"
         );
     }
 
-    pub(super) fn end(&self, session: &str) {
-        outln!(
-            "\nEvery call above is a row in Postgres: select * from callgate.tool_call where session_id = '{session}'"
-        );
+    pub(super) fn end(&self, session: &str, is_in_memory: bool) {
+        match is_in_memory {
+            true => {
+                outln!("\nThis server stores everything in memory: without --memory every call above is a row in SQL")
+            }
+            false => outln!(
+                "\nEvery call above is a row in Postgres: select * from callgate.tool_call where session_id = \
+                 '{session}'"
+            ),
+        }
     }
 }
 

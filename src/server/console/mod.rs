@@ -26,7 +26,7 @@ use axum::{
     Router, middleware,
     response::{IntoResponse as _, Redirect, Response},
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, Method, StatusCode, Uri, header};
 use tonic::Status;
 use tower_http::compression::CompressionLayer;
 
@@ -57,12 +57,28 @@ pub fn router(inside: Inside, identities: Arc<Identities>, trace_url: Option<Arc
         .with_state(console)
 }
 
+/// Text in the place of the pages.
+const WITHOUT_PAGES: &str = "The console needs a database, and this server stores everything in memory: start it \
+                             without --memory.\n";
+
+/// Routes in the place of the pages, on a server without a database.
+pub fn without_pages(_: Inside, _: Arc<Identities>, _: Option<Arc<str>>) -> Router {
+    let answer = async |headers: HeaderMap| match is_grpc(&headers) {
+        true => Status::unimplemented("").into_http(),
+        false => (StatusCode::NOT_FOUND, WITHOUT_PAGES).into_response(),
+    };
+    Router::new().fallback(answer).layer(middleware::from_fn(headers::guard))
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
 /// Handles unknown paths. One with a slash too many is redirected to its page.
 async fn nowhere(method: Method, uri: Uri, headers: HeaderMap) -> Response {
-    let kind = headers.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     match uri.path().strip_suffix('/') {
         // Calls that no service takes end here too.
-        _ if kind.starts_with(b"application/grpc") => Status::unimplemented("").into_http(),
+        _ if is_grpc(&headers) => Status::unimplemented("").into_http(),
         Some(page) if method == Method::GET && !page.ends_with('/') => Redirect::to(page).into_response(),
         _ => PageError::new(StatusCode::NOT_FOUND, "no page has this address").into_response(),
     }

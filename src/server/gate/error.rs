@@ -23,6 +23,9 @@ pub enum NoAnswer {
     /// The database is unavailable, or does not respond in time.
     #[error("the database is unavailable: {0}")]
     OutOfReach(String),
+    /// The server stores everything in memory, and this needs a database.
+    #[error("this needs a database, and the server stores everything in memory")]
+    NeedsDatabase,
     /// The server ends.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -72,6 +75,7 @@ impl From<StoreError> for NoAnswer {
             StoreError::Overloaded(busy) => Self::Overloaded(busy.as_str().to_owned()),
             StoreError::Timeout(_) => Self::OutOfReach(error.to_string()),
             StoreError::Unreachable(why) => Self::OutOfReach(why),
+            StoreError::NeedsDatabase => Self::NeedsDatabase,
             StoreError::Stopped => Self::ShuttingDown,
             StoreError::KeyMissing { .. } => Self::KeyMissing(error.to_string()),
             StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Refused(_) => Self::Fault(error.to_string()),

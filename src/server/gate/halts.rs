@@ -94,6 +94,6 @@ impl Insight {
     /// # Errors
     /// [`NoAnswer`]: the halts of the last read stay in force.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
-        self.server.read_halts_from(&*self.operators).await
+        self.server.read_halts_from(&*self.operators.decisions()).await
     }
 }

@@ -89,7 +89,7 @@ impl Decisions {
 /// Skips a tree or a call that cannot be settled now: the next round finds it again. Without a database the round ends.
 fn later<T>(tenant: TenantId, session: &SessionId, error: NoAnswer, nothing: T) -> Result<T, NoAnswer> {
     match error {
-        NoAnswer::OutOfReach(_) | NoAnswer::ShuttingDown => return Err(error),
+        NoAnswer::OutOfReach(_) | NoAnswer::NeedsDatabase | NoAnswer::ShuttingDown => return Err(error),
         NoAnswer::Fault(why) => {
             let (tenant, session) = (tenant.0, session.as_str());
             tracing::error!(tenant, session, "a call that was never recorded cannot be settled: {why}");

@@ -23,7 +23,7 @@ impl Insight {
         kind: Option<FailureKind>,
         after: Option<&(ToolName, FailureKind)>,
     ) -> Result<Vec<Profile>, NoAnswer> {
-        let profiles = self.decisions.read_profiles(&*self.operators, tenant).await?;
+        let profiles = self.decisions.read_profiles(&*self.operators.decisions(), tenant).await?;
         let now = self.store.now();
         let wanted = |(known, of): &(&ToolName, FailureKind)| {
             tool.is_none_or(|tool| tool == *known)
@@ -49,7 +49,7 @@ impl Insight {
         kind: FailureKind,
         state: RetryState,
     ) -> Result<Option<Profile>, NoAnswer> {
-        let profiles = self.decisions.read_profiles(&*self.operators, tenant).await?;
+        let profiles = self.decisions.read_profiles(&*self.operators.decisions(), tenant).await?;
         let is_known = profiles.estimate.counted_failures().any(|known| known == (tool, kind));
         let (policy, now) = (self.server.policy(tenant), self.store.now());
         let hinted = (tool, policy.tool(tool).retryable);
@@ -61,7 +61,7 @@ impl Insight {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn retry_history(&self, tenant: TenantId, of: RetryFilter<'_>) -> Result<RetryHistory, NoAnswer> {
-        let known = self.decisions.read_profiles(&*self.operators, tenant).await?;
+        let known = self.decisions.read_profiles(&*self.operators.decisions(), tenant).await?;
         let mut self_corrections = known.self_corrections.counts();
         self_corrections.retain(|known| of.tool.is_none_or(|tool| known.count.tool == *tool));
         let days = self.operators.trial_days(tenant, of).await?;

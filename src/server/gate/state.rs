@@ -100,6 +100,6 @@ impl Insight {
         session: &SessionId,
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
-        self.decisions.session_state_from(&*self.operators, tenant, session, extent).await
+        self.decisions.session_state_from(&*self.operators.decisions(), tenant, session, extent).await
     }
 }

@@ -17,6 +17,7 @@ use super::{
     decode::{DecodeResult, arguments, maybe_session, note, required_text, wrong},
     encode, identity,
     limits::{DAY_MS, TTL_DAYS_MAX, TTL_MS_DEFAULT},
+    malformed::MalformedField,
     service,
     shutdown::Stop,
     status,
@@ -133,7 +134,7 @@ fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Clearance
         Ok(_) if !message.approve => return wrong("scope", "goes with a yes only: a no holds for the run"),
         Ok(v1::ApprovalScope::Resource) => ClearanceScope::Resource,
         Ok(v1::ApprovalScope::Tool) => ClearanceScope::Tool,
-        Err(_) => return wrong("scope", format!("is {}, which is no scope of an answer", message.scope)),
+        Err(_) => return Err(MalformedField::no_member::<v1::ApprovalScope>("scope", message.scope)),
     };
     Ok(Some(ClearanceTerms { scope, ttl_ms: ttl_ms.unwrap_or(TTL_MS_DEFAULT) }))
 }

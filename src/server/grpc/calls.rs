@@ -1,9 +1,12 @@
 //! Lists of sessions and calls: the filters, and the entries that were found.
 
+use std::fmt::Debug;
+
 use super::{
     decode::{DecodeResult, maybe_session, maybe_text, page_size, wrong},
     encode,
     limits::{SEARCH_MS, SHORT_PAGE_DEFAULT},
+    malformed::MalformedField,
     page,
     time::{point_in_time, timestamp},
 };
@@ -26,16 +29,16 @@ use callgate_proto::{time::duration, v1};
 /// One of a closed set; none where it is left open.
 pub(super) fn member<M, T>(field: &str, given: i32) -> DecodeResult<Option<T>>
 where
-    M: TryFrom<i32> + Default + PartialEq,
+    M: TryFrom<i32> + Default + PartialEq + Debug,
     T: FromWire<M>,
 {
-    let Ok(mirror) = M::try_from(given) else { return wrong(field, "is no value that this version knows") };
+    let Ok(mirror) = M::try_from(given) else { return Err(MalformedField::no_member::<M>(field, given)) };
     if mirror == M::default() {
         return Ok(None);
     }
     match T::from_wire(mirror) {
         Ok(member) => Ok(Some(member)),
-        Err(_) => wrong(field, "is no value that this version knows"),
+        Err(_) => Err(MalformedField::no_member::<M>(field, given)),
     }
 }
 

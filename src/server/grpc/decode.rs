@@ -343,10 +343,8 @@ pub(super) fn decode_settlement(request: &v1::SettleOutcomeRequest, by: Actor) -
 }
 
 fn status(code: i32) -> DecodeResult<OutcomeStatus> {
-    let Ok(status) = v1::OutcomeStatus::try_from(code) else {
-        return wrong("status", format!("is {code}, which is no outcome status"));
-    };
-    require_field("status", OutcomeStatus::from_wire(status).ok())
+    let status = v1::OutcomeStatus::try_from(code).ok().and_then(|status| OutcomeStatus::from_wire(status).ok());
+    status.ok_or_else(|| MalformedField::no_member::<v1::OutcomeStatus>("status", code))
 }
 
 fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> DecodeResult<ErrorReport> {

@@ -1,6 +1,6 @@
 //! The fleet service: ask the gate, encode.
 
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
 use tonic::{Request, Response, Status};
 
@@ -9,6 +9,7 @@ use super::{
     decode::{DecodeResult, page_size, required_text, wrong},
     encode, identity,
     limits::PAGE_DEFAULT,
+    malformed::MalformedField,
     service,
     sessions::halt_state,
     status,
@@ -146,7 +147,7 @@ fn savings(saved: &RefusalSavings, from: Timestamp, until: Timestamp) -> v1::Sav
 }
 
 /// Members of a closed set by their numbers, each once.
-fn decode_members<Wire: TryFrom<i32>, T: FromWire<Wire> + PartialEq>(
+fn decode_members<Wire: TryFrom<i32> + Debug, T: FromWire<Wire> + PartialEq>(
     field: &str,
     given: &[i32],
 ) -> DecodeResult<Vec<T>> {
@@ -155,7 +156,7 @@ fn decode_members<Wire: TryFrom<i32>, T: FromWire<Wire> + PartialEq>(
         match Wire::try_from(*number).ok().and_then(|wire| T::from_wire(wire).ok()) {
             Some(member) if !members.contains(&member) => members.push(member),
             Some(_) => return wrong(&format!("{field}[{at}]"), "is a repetition"),
-            None => return wrong(&format!("{field}[{at}]"), format!("is {number}, which is no member of the set")),
+            None => return Err(MalformedField::no_member::<Wire>(format!("{field}[{at}]"), *number)),
         }
     }
     Ok(members)

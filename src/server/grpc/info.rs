@@ -23,15 +23,19 @@ use callgate_proto::{BY, v1};
 /// Features since the first contract.
 const FEATURES: [&str; 3] = ["connect", "describe_tools", "get_caller"];
 
+/// Feature of a server without a database: everything is lost at its end.
+const IN_MEMORY: &str = "in_memory";
+
 /// The service.
 #[derive(Debug, Clone)]
 pub(super) struct ServerService {
     server: Arc<ServerState>,
+    is_in_memory: bool,
 }
 
 impl ServerService {
-    pub(super) fn new(server: Arc<ServerState>) -> Self {
-        Self { server }
+    pub(super) fn new(server: Arc<ServerState>, is_in_memory: bool) -> Self {
+        Self { server, is_in_memory }
     }
 }
 
@@ -63,7 +67,7 @@ impl v1::server_service_server::ServerService for ServerService {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             policy_version: policy.version.to_string(),
             enforced: policy.is_enforced(),
-            features: FEATURES.map(str::to_owned).to_vec(),
+            features: FEATURES.into_iter().chain(self.is_in_memory.then_some(IN_MEMORY)).map(str::to_owned).collect(),
             limits: Some(limits()),
         };
         Ok(Response::new(v1::GetServerInfoResponse { server: Some(server) }))

@@ -9,9 +9,10 @@ use tonic::{Request, Response};
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, count, decode_in_range, optional, page_size, require_field, wrong},
+    decode::{DecodeResult, count, decode_in_range, optional, page_size, require_field},
     identity,
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
+    malformed::MalformedField,
     page, service, status,
     tenants::of_the_plane,
 };
@@ -46,13 +47,13 @@ fn tool(text: &str) -> DecodeResult<Option<ToolName>> {
 fn failure(code: i32) -> DecodeResult<Option<FailureKind>> {
     match v1::FailureKind::try_from(code) {
         Ok(kind) => Ok(FailureKind::from_wire(kind).ok()),
-        Err(_) => wrong("failure", format!("is {code}, which is no kind of failure")),
+        Err(_) => Err(MalformedField::no_member::<v1::FailureKind>("failure", code)),
     }
 }
 
 fn state(request: &v1::GetRetryProfileRequest) -> DecodeResult<RetryState> {
     let Ok(tool) = v1::ToolState::try_from(request.tool_state) else {
-        return wrong("tool_state", format!("is {}, which is no state of a tool", request.tool_state));
+        return Err(MalformedField::no_member::<v1::ToolState>("tool_state", request.tool_state));
     };
     decode_in_range("attempt", request.attempt.into(), 0..=ATTEMPT_MAX.into())?;
     Ok(RetryState { attempt: request.attempt.max(1), tool: ToolState::from_wire(tool).unwrap_or(ToolState::Working) })

@@ -248,7 +248,7 @@ impl Services {
         let Gate { server, decisions, policies, approvals, identities, privacy, insight, .. } = gate;
         let stop = || ending.clone();
         let others = others
-            .add_service(ServerServiceServer::new(ServerService::new(Arc::clone(server))))
+            .add_service(ServerServiceServer::new(ServerService::new(Arc::clone(server), gate.store.is_in_memory())))
             .add_service(profile_service(Arc::clone(insight)))
             .add_service(PolicyServiceServer::new(PolicyService::new(Arc::clone(policies), stop())))
             .add_service(ApprovalServiceServer::new(ApprovalService::new(Arc::clone(approvals), stop())))

@@ -13,6 +13,7 @@ use super::{
     },
     encode, identity,
     limits::{AMOUNT_MAX, PAGE_DEFAULT, SHORT_PAGE_DEFAULT},
+    malformed::MalformedField,
     page, service,
     shutdown::Stop,
     status,
@@ -99,7 +100,7 @@ fn raise(message: &v1::RaiseBudgetRequest, by: Actor) -> DecodeResult<Command> {
         }
     };
     let Ok(dimension) = Dimension::from_wire(message.dimension()) else {
-        return wrong("dimension", "is required: which of the policy's limits");
+        return Err(MalformedField::no_member::<v1::BudgetDimension>("dimension", message.dimension));
     };
     let extra = decode_in_range("extra", message.extra, 0..=AMOUNT_MAX)?;
     command(&message.session_id, by, &message.reason, Operation::RaiseBudget { scope, dimension, extra })

@@ -20,7 +20,8 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 pub(super) use self::codes::to_code_name;
 pub use self::codes::to_http_status;
 pub(super) use self::dialects::{
-    body_too_large, encoding_unknown, host_name_status, not_json, origin_status, streams, timeout_unreadable,
+    body_too_large, content_type_unknown, encoding_unknown, host_name_status, origin_status, streams, takes_post,
+    timeout_unreadable,
 };
 pub(super) use self::policies::{no_policy_before, policy_unknown, revision_conflict_status, rollout_status};
 use self::tenancy::{key_missing, quota_status, unserved_tenant_status};
@@ -279,6 +280,11 @@ impl StatusSource for NoAnswer {
                 return status(Code::ResourceExhausted, "OVERLOADED", message, Some(retry));
             }
             Self::ShuttingDown => return shutting_down(),
+            Self::NeedsDatabase => {
+                let message = "this method needs a database, and the server stores everything in memory \
+                               (`callgate serve --memory`): start it without --memory";
+                return status(Code::FailedPrecondition, "NEEDS_DATABASE", message, None);
+            }
             Self::NotServed(state) => return unserved_tenant_status(Some(*state)),
             Self::TenantUnknown => return unserved_tenant_status(None),
             Self::Quota(quota) => return quota_status(*quota),

@@ -9,9 +9,10 @@ use tonic::{
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, page_size, required_text, wrong},
+    decode::{DecodeResult, page_size, required_text},
     identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX},
+    malformed::MalformedField,
     page, service, status,
     time::{span, timestamp},
 };
@@ -73,12 +74,10 @@ fn encode_token(token: StoredToken) -> v1::Token {
 }
 
 fn roles(codes: &[i32]) -> DecodeResult<Vec<String>> {
-    let role = |code: &i32| {
+    let role = |code: &i32| -> DecodeResult<String> {
         let known = v1::Role::try_from(*code).ok().and_then(|role| Role::from_wire(role).ok());
-        known.map_or_else(
-            || wrong("roles", format!("has {code}, which is no role")),
-            |role| Ok(role.as_str().to_owned()),
-        )
+        let known = known.ok_or_else(|| MalformedField::no_member::<v1::Role>("roles", *code))?;
+        Ok(known.as_str().to_owned())
     };
     codes.iter().map(role).collect()
 }

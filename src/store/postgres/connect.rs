@@ -26,6 +26,8 @@ pub(super) const DURABLE: [&str; 3] = ["on", "remote_apply", "remote_write"];
 /// Connector of one replica: concurrent while attempts succeed, one at a time after a failure.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
+    /// True where the store is in memory: there is nothing to connect to.
+    is_absent: bool,
     attempts: Mutex<Attempts>,
     one: tokio::sync::Mutex<()>,
 }
@@ -39,11 +41,19 @@ struct Attempts {
 }
 
 impl Connector {
+    /// The connector of a store in memory.
+    pub(super) fn absent() -> Self {
+        Self { is_absent: true, ..Self::default() }
+    }
+
     /// A usable connection.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`] when there is none.
+    /// [`StoreError::Unreachable`] when there is none; [`StoreError::NeedsDatabase`] for a store in memory.
     pub(super) async fn connect(&self, options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+        if self.is_absent {
+            return Err(StoreError::NeedsDatabase);
+        }
         let asked = Instant::now();
         let is_well = self.attempts().last.is_none();
         let _one = if is_well { None } else { Some(self.one.lock().await) };

@@ -33,6 +33,9 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<(Vec<StoredYes>, Vec<StoredPermit>), StoreError> {
+        if let Some(memory) = &self.memory {
+            return Ok(memory.chosen_since(tenant, session));
+        }
         self.readers.read_of(&[tenant], async |conn| chosen_since(conn, tenant, session).await).await
     }
 }

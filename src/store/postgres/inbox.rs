@@ -19,7 +19,7 @@ use super::{
     findings,
     sealed::{self, Opener},
 };
-use crate::error::StoreError;
+use crate::{decision_store::DecisionStore as _, error::StoreError};
 use callgate_core::domain::{
     effect::Resource,
     ids::{CallId, SessionId, TenantId},
@@ -38,6 +38,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn questions(&self, tenant: TenantId, wanted: &ApprovalQuery) -> Result<Vec<Question>, StoreError> {
+        if let Some(memory) = &self.memory {
+            return memory.questions(tenant, wanted).await;
+        }
         let opener = self.opener(tenant);
         self.readers.read_of(&[tenant], async |conn| questions(conn, tenant, wanted, &opener).await).await
     }

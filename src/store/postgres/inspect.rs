@@ -6,7 +6,8 @@ use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _, postgres::PgCon
 use tokio::time::timeout;
 
 use super::{
-    IDLE_MS, SCHEMA, SchemaState, connect, maintain, migrations,
+    SCHEMA, SchemaState, connect, maintain, migrations,
+    open::IDLE_MS,
     tables::{self, RetentionRule},
     usual,
 };

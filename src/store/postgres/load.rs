@@ -72,6 +72,11 @@ pub(super) enum ShardSplit {
 }
 
 impl ShardSplit {
+    /// The split of a database.
+    pub(super) const fn of(is_distributed: bool) -> Self {
+        if is_distributed { Self::ByShard } else { Self::Not }
+    }
+
     /// Condition that the rows of the table `alias` are in the shards of the array `shards`.
     pub(super) fn shard_condition(self, alias: &str, shards: &str) -> String {
         match self {

@@ -38,6 +38,7 @@ mod maintain;
 mod marks;
 mod migrations;
 mod notifications;
+mod open;
 mod owners;
 mod point_queries;
 mod policies;
@@ -75,20 +76,19 @@ mod usage_report;
 mod verification;
 mod writer;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
-use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{PgConnection, postgres::PgConnectOptions};
 use tokio::{
     sync::{Mutex, Notify, mpsc},
     task::JoinHandle,
 };
 
 use self::{
-    commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::GatheredReads,
+    commits::Commits, counters::Counters, open::usual, pulse::Pulse, read::Readers, reads::GatheredReads,
     sealed::Opener, time::DbTime,
 };
-use super::error::{OpenError, StoreError};
-use crate::sealing::Keyring;
+use crate::{error::StoreError, memory::MemoryStore, sealing::Keyring};
 use callgate_core::domain::{
     ids::{CallId, SessionId, TenantId},
     previous::StoredResult,
@@ -111,6 +111,7 @@ pub use migrations::SchemaState;
 pub use notifications::{
     AuditedEvent, ClaimedNotification, NewNotification, NotificationQueue, OpenCircuit, TenantActivity,
 };
+pub use open::CONNECTIONS_MAX;
 pub use point_queries::SessionTree;
 pub use prices::{ModelPrices, set_prices};
 pub use profiles::{CountingRound, Learn};
@@ -131,29 +132,6 @@ pub(crate) use {
     writer::{QUEUE_MAX, QueuedChange},
 };
 
-/// Maximum connections for reading.
-const READERS_MAX: usize = 8;
-/// Timeout of a read.
-const READ: Duration = Duration::from_millis(2_000);
-/// Maximum connections for large reads.
-const SLOW_MAX: usize = 2;
-/// Timeout of a large read.
-const SLOW: Duration = Duration::from_secs(30);
-/// Connections for what operators read, and for what they read much of at once: as many statements as operators have
-/// running at any time, on two cores a share of the database that agents hardly notice.
-const OPERATORS_MAX: usize = 2;
-const EXPORTS_MAX: usize = 1;
-/// Time that a read of operators waits for a connection.
-const OPERATORS_WAIT: Duration = Duration::from_secs(2);
-/// Most connections that one server has to a database at a time: beside those above, the one that asks whether it
-/// answers, the writer's, and one that comes and goes.
-pub const CONNECTIONS_MAX: usize = READERS_MAX + reads::GATHERERS_MAX + SLOW_MAX + OPERATORS_MAX + EXPORTS_MAX + 3;
-/// Longest time for the answer to whether the database answers.
-const PULSE: Duration = Duration::from_secs(1);
-/// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
-/// middle of one would hold its locks until TCP notices. Shorter than a step of the writer, so that who waits for them
-/// is in time.
-const IDLE_MS: &str = "2000";
 /// Schema of all tables.
 const SCHEMA: &str = "callgate";
 
@@ -176,6 +154,8 @@ impl fmt::Debug for StoreSettings {
 /// The database, read over the connections of one class: at first those of agents. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Store {
+    /// Where everything is in memory. The connections below then connect to nothing.
+    memory: Option<Arc<MemoryStore>>,
     readers: Readers,
     /// For what takes longer, so that it keeps nobody from reading.
     slow: Readers,
@@ -202,77 +182,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Connects, migrates the schema, checks durability settings, and starts the writer.
-    ///
-    /// # Errors
-    /// [`OpenError`] when the server is unavailable or unsafe, or a migration fails.
-    pub async fn open(settings: StoreSettings) -> Result<Self, OpenError> {
-        let (mut conn, options) = connect::first(usual(settings.options)).await?;
-        maintain::prepare(&mut conn).await?;
-        let is_distributed = distribute::is_distributed(&mut conn).await?;
-        let is_bound = bind::is_bound(&mut conn, is_distributed).await?;
-        let cut = if is_distributed { load::ShardSplit::ByShard } else { load::ShardSplit::Not };
-        let now = maintain::now(&mut conn).await?;
-        let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
-        let console_key = console::key(&mut conn).await?;
-        let namespace = namespace(&options).into();
-        let connector = Arc::new(Connector::default());
-        let of = |options: &PgConnectOptions, name: &'static str, limits, pulse| {
-            // A cancelled connection is rolled back, in a transaction or not.
-            let options = options.clone().options([("client_min_messages", "error")]);
-            Readers::new(Arc::clone(&connector), (name, options), limits, pulse).binding(is_bound)
-        };
-        let readers = |name: &'static str, limits, pulse| of(&options, name, limits, pulse);
-        let (counters, old_counters) = Counters::new();
-        let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(counters));
-        let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
-        let commits = Arc::new(Commits::default());
-        let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
-        let closing = Arc::new(Notify::new());
-        let writer = writer::Writer {
-            options: writer::writer_options(options.clone(), is_distributed),
-            connector: Arc::clone(&connector),
-            time: Arc::clone(&time),
-            counters: Arc::clone(&counters),
-            commits: Arc::clone(&commits),
-            closing: Arc::clone(&closing),
-            on_commit: settings.on_commit,
-            traced: settings.traced,
-            is_distributed,
-        };
-        let writer = Arc::new(Mutex::new(Some(tokio::spawn(writer.run(jobs)))));
-        let reads = |name, max, work| readers(name, (max, work), Some(Arc::clone(&pulse)));
-        let operators = |name, max, work| reads(name, max, work).of_operators(OPERATORS_WAIT);
-        let connection_classes = [
-            (reads("callgate reader", READERS_MAX, READ), reads("callgate slow reader", SLOW_MAX, SLOW)),
-            (operators("callgate people", OPERATORS_MAX, READ), operators("callgate export", EXPORTS_MAX, SLOW)),
-        ];
-        let (readers, slow) = connection_classes[ConnectionClass::Agents as usize].clone();
-        tokio::spawn(build_indexes(slow.clone()));
-        let gatherers = reads::gatherer_options(options.clone(), is_distributed);
-        let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
-        tokio::spawn(counters::refresh(Arc::downgrade(&counters), gatherers.clone(), cut, old_counters));
-        Ok(Self {
-            gathers: Arc::new(GatheredReads::new(&gatherers, cut)),
-            is_distributed,
-            gatherers,
-            readers,
-            slow,
-            connection_classes,
-            pulse,
-            queue,
-            writer,
-            closing,
-            time,
-            counters,
-            commits,
-            replica,
-            keyring: Arc::default(),
-            namespace,
-            console_key,
-        })
-    }
-
     /// The same store, read over the connections of another class.
     #[must_use]
     pub fn on(&self, class: ConnectionClass) -> Self {
@@ -347,30 +256,5 @@ impl Store {
             readers.close().await;
         }
         self.pulse.close().await;
-    }
-}
-
-/// Options of every connection.
-fn usual(options: PgConnectOptions) -> PgConnectOptions {
-    options
-        .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
-        .options([("idle_in_transaction_session_timeout", IDLE_MS)])
-        .log_statements(log::LevelFilter::Off)
-        .log_slow_statements(log::LevelFilter::Off, Duration::ZERO)
-}
-
-/// Runs in the background: without an index, queries are only slower.
-async fn build_indexes(slow: Readers) {
-    let built = async {
-        let mut conn = slow.separate().await?;
-        let built = indexes::build(&mut conn).await;
-        append::tidy(&mut conn).await?;
-        built
-    };
-    if let Err(error) = built.await {
-        tracing::warn!(
-            %error,
-            "maintenance at start failed (indexes of partitions, old functions); the next start retries it"
-        );
     }
 }

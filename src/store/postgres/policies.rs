@@ -32,6 +32,10 @@ impl Store {
         by: &Actor,
         note: &str,
     ) -> Result<(), StoreError> {
+        if let Some(memory) = &self.memory {
+            memory.put_policy(tenant, hash, text);
+            return Ok(());
+        }
         let insert = sqlx::query(
             "insert into policy (tenant_id, hash, text, applied_by, note) values ($1, $2, $3, $4, $5)
              on conflict do nothing",
@@ -60,6 +64,9 @@ impl Store {
         by: &Actor,
         note: &str,
     ) -> Result<Activation, StoreError> {
+        if let Some(memory) = &self.memory {
+            return Ok(memory.activate_policy(tenant, hash, expected, by, note));
+        }
         let expected = (expected, promotes);
         self.readers.read_of(&[tenant], async |conn| activate(conn, tenant, hash, expected, by, note).await).await
     }
@@ -82,6 +89,9 @@ impl Store {
         before: Option<u64>,
         max: usize,
     ) -> Result<Vec<Revision>, StoreError> {
+        if let Some(memory) = &self.memory {
+            return Ok(memory.revisions(tenant, before, max));
+        }
         let sql = format!(
             "select {REVISION} from policy_activation v where tenant_id = $1 and ($2::bigint is null or revision < $2)
              order by revision desc limit $3"
@@ -96,6 +106,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn policy_texts(&self, tenant: TenantId, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        if let Some(memory) = &self.memory {
+            return Ok(memory.policy_texts(tenant, prefix));
+        }
         let query = sqlx::query(
             "select hash, text from policy where tenant_id = $1 and starts_with(hash, $2) order by hash limit 2",
         );

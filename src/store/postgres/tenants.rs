@@ -31,6 +31,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn tenants(&self) -> Result<Vec<(Tenant, Option<Revision>, Option<Rollout>)>, StoreError> {
+        if let Some(memory) = &self.memory {
+            return Ok(vec![(memory.default_tenant(), self.active_revision(DEFAULT_TENANT).await?, None)]);
+        }
         self.readers.read(async |conn| read_tenants(conn).await).await
     }
 

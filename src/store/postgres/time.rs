@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Store;
+use crate::decision_store::DecisionStore as _;
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 
@@ -95,16 +96,16 @@ impl DbTime {
 }
 
 impl Store {
-    /// The extrapolated database time.
+    /// The extrapolated database time; in memory, that of this process.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.time.now()
+        self.memory.as_ref().map_or_else(|| self.time.now(), |memory| memory.now())
     }
 
     /// The time for leases: a forward step of the clock expires none early.
     #[must_use]
     pub fn now_of_leases(&self) -> Timestamp {
-        self.time.of_leases()
+        self.memory.as_ref().map_or_else(|| self.time.of_leases(), |memory| memory.now_of_leases())
     }
 
     /// Simulates a forward step of the database's clock, in milliseconds.
@@ -114,7 +115,7 @@ impl Store {
 
     /// Moves [`Self::now`] ahead, in milliseconds, for tests.
     pub fn skip(&self, ms: u64) {
-        self.time.skip(ms);
+        self.memory.as_ref().map_or_else(|| self.time.skip(ms), |memory| memory.skip(ms));
     }
 }
 

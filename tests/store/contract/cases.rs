@@ -17,6 +17,10 @@ use callgate_store::{ConflictCause, Slots};
 pub(super) use super::bulkheads::{
     bulkhead_claims_at_once_stay_within_the_limit, bulkhead_leases_are_exact_and_queued_in_order,
 };
+pub(super) use super::knowledge::{
+    approval_requests_are_listed_newest_first, approval_requests_have_their_answers,
+    outcomes_of_retries_are_counted_once,
+};
 use super::{
     Replicas,
     changes::{

@@ -5,6 +5,7 @@ mod bulkheads;
 mod cases;
 mod changes;
 mod histories;
+mod knowledge;
 
 use std::sync::Arc;
 
@@ -60,4 +61,7 @@ contract! {
     halts_hold_until_they_are_lifted
     bulkhead_leases_are_exact_and_queued_in_order
     bulkhead_claims_at_once_stay_within_the_limit
+    approval_requests_are_listed_newest_first
+    approval_requests_have_their_answers
+    outcomes_of_retries_are_counted_once
 }

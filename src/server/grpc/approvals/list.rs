@@ -11,6 +11,7 @@ use crate::{
         FromWire, ToWire,
         decode::{DecodeResult, maybe_session, maybe_text, page_size, wrong},
         limits::{APPROVAL_GROUPS_MAX, PAGE_DEFAULT},
+        malformed::MalformedField,
         page, service, status,
         time::timestamp,
     },
@@ -75,13 +76,13 @@ impl ApprovalService {
     ) -> Result<v1::ListApprovalsResponse, Status> {
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let Ok(state) = ApprovalState::try_from(message.state) else {
-            return Ok(wrong("state", format!("is {}, which is no state of a question", message.state))?);
+            return Err(MalformedField::no_member::<ApprovalState>("state", message.state).into());
         };
         let Ok(order) = ApprovalOrder::try_from(message.order) else {
-            return Ok(wrong("order", format!("is {}, which is no order of questions", message.order))?);
+            return Err(MalformedField::no_member::<ApprovalOrder>("order", message.order).into());
         };
         let Ok(grouping) = ApprovalGrouping::try_from(message.group_by) else {
-            return Ok(wrong("group_by", format!("is {}, which is no grouping", message.group_by))?);
+            return Err(MalformedField::no_member::<ApprovalGrouping>("group_by", message.group_by).into());
         };
         let (is_ordered, is_grouped) = (order != ApprovalOrder::Unspecified, grouping != ApprovalGrouping::Unspecified);
         let mut page = if !is_ordered && !is_grouped {

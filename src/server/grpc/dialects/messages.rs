@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use prost::Message as _;
-use prost_reflect::{
-    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, MethodDescriptor, SerializeOptions,
-};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, SerializeOptions};
 use tonic::Status;
 
-use crate::grpc::status;
+use super::faults;
 use callgate_proto::v1;
 
 /// All methods, by their path.
@@ -54,15 +52,13 @@ impl Method {
     /// A request in JSON as bytes of protobuf. An empty body is an empty request.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` with the fault and its position; a field outside the contract is one.
+    /// `INVALID_ARGUMENT` with the field at fault; a field outside the contract is one.
     pub(super) fn request(&self, json: &[u8]) -> Result<Vec<u8>, Status> {
         let json = if json.iter().all(u8::is_ascii_whitespace) { b"{}" } else { json };
         let mut text = serde_json::Deserializer::from_slice(json);
-        let options = DeserializeOptions::new().deny_unknown_fields(true);
-        let read = DynamicMessage::deserialize_with_options(self.takes.clone(), &mut text, &options);
+        let read = DynamicMessage::deserialize_with_options(self.takes.clone(), &mut text, &faults::OPTIONS);
         let message = read.and_then(|message| text.end().map(|()| message));
-        let message = message.map_err(|error| status::not_json(self.takes.name(), &error.to_string()))?;
-        Ok(message.encode_to_vec())
+        Ok(message.map_err(|_| faults::find_fault(&self.takes, json))?.encode_to_vec())
     }
 
     /// An answer in JSON.

@@ -3,6 +3,7 @@
 //! those of gRPC.
 
 mod errors;
+mod faults;
 mod messages;
 mod origins;
 mod unary;
@@ -14,7 +15,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tonic::{
     body::Body,
     codegen::{Service, http as wire},
@@ -61,7 +62,7 @@ impl Dialects {
                 Box::pin(unary::answer_unary(self.services.clone(), request, method, encoding))
             }
             // A request that any page may send without a preflight is no call: it is not read.
-            (Some(_), _) => Box::pin(ready(Ok(no_call(is_post)))),
+            (Some(_), _) => Box::pin(ready(Ok(no_call(is_post, kind)))),
             (None, _) => self.services.observe(request),
         }
     }
@@ -89,13 +90,18 @@ impl Service<wire::Request<Body>> for Dialects {
 }
 
 /// The response to a request for a method in an unknown protocol.
-fn no_call(is_post: bool) -> wire::Response<Body> {
-    let mut answer = wire::Response::new(Body::empty());
-    if is_post {
-        *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    } else {
-        *answer.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
-    }
+fn no_call(is_post: bool, kind: &[u8]) -> wire::Response<Body> {
+    let (status, code, name, value) = match is_post {
+        true => (
+            status::content_type_unknown(&String::from_utf8_lossy(kind)),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            HeaderName::from_static("accept-post"),
+            "application/json, application/proto, application/grpc",
+        ),
+        false => (status::takes_post(), StatusCode::METHOD_NOT_ALLOWED, header::ALLOW, "POST"),
+    };
+    let mut answer = errors::response(&status);
+    *answer.status_mut() = code;
+    answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
 }

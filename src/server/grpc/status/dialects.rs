@@ -2,12 +2,19 @@
 
 use tonic::{Code, Status};
 
-use super::status;
+use super::{clip_text, status};
 use crate::grpc::{limits::MESSAGE_BYTES_MAX, malformed::MalformedField};
 
-/// A body that is no message of this name; `error` has the fault and its position.
-pub(in crate::grpc) fn not_json(name: &str, error: &str) -> Status {
-    MalformedField::new("body", format!("is no {name} in JSON: {error}")).into()
+/// A request for a method in a format that it does not take.
+pub(in crate::grpc) fn content_type_unknown(kind: &str) -> Status {
+    let is = if kind.is_empty() { "is missing".to_owned() } else { format!("is {:?}", clip_text(kind)) };
+    let problem = format!("{is}; it must be application/json, application/proto or application/grpc");
+    MalformedField::new("content-type", problem).into()
+}
+
+/// A request for a method by another verb of HTTP.
+pub(in crate::grpc) fn takes_post() -> Status {
+    Status::new(Code::Unimplemented, "this method takes POST only, with the request as its body")
 }
 
 /// A deadline that cannot be read.
