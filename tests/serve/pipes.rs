@@ -5,7 +5,10 @@ use std::process::Stdio;
 use callgate_proto::v1::{HaltRequest, HaltScope, session_service_client::SessionServiceClient};
 
 use crate::{
-    common::wire::{call, evaluate, from, question},
+    common::{
+        until,
+        wire::{call, evaluate, from, question},
+    },
     server::{Home, Server, path, ran, unread},
 };
 
