@@ -74,6 +74,7 @@ use callgate_net::clock::Clock;
 use callgate_store::{ConnectionClass, DecisionStore, Store};
 
 pub use activations::{ActivationOutcome, Apply, ApplyOutcome, Author};
+pub use approval_notes::RecentNotes;
 pub use approvals::{ApproverReply, LOOK_EVERY, OPEN_MAX};
 pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, PolicyPair};
 pub use callgate_core::retry::profiles::Profile as RetryProfile;
