@@ -286,6 +286,7 @@ impl v1::fleet_service_server::FleetService for FleetService {
             end_time: Some(timestamp(report.until)),
             total: Some(encode_totals(&report.total)),
             groups: groups.collect(),
+            incomplete_reason: report.incomplete.unwrap_or_default(),
         }))
     }
 }
