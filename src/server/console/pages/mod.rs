@@ -20,6 +20,7 @@ mod policy;
 mod policy_change;
 mod raise;
 mod retries;
+mod rollout;
 mod session;
 mod session_search;
 mod sessions;
@@ -75,6 +76,7 @@ pub(super) fn router() -> Router<Console> {
         .merge(tools::router())
         .merge(policy::router())
         .merge(policy_change::router())
+        .merge(rollout::router())
         .merge(difference::router())
         .merge(backtest::router())
 }
