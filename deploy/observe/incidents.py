@@ -252,6 +252,21 @@ def audit_log_is_changed(scene):
     scene.replicas[0].must("AuditService/VerifyAudit")
 
 
+@incident("CallgateToolChanged", group="records")
+def tool_changes(scene):
+    """a proxy reports another description of a tool; cure: an operator accepts it"""
+
+    def reports(digit):
+        tool = {"tool": "mcp__files__read", "digest": digit * 64, "description": f"Reads a file. {digit}"}
+        scene.replicas[0].must("GateService/ReportTools", {"server": "files", "tools": [tool]})
+
+    reports("a")
+    reports("b")
+    yield
+    named = {"server": "files", "tool": "mcp__files__read", "digest": "b" * 64}
+    scene.replicas[0].must("FleetService/ResolveToolDescription", {**named, "accept": True})
+
+
 @incident("CallgateRetentionDelayed", group="records")
 def clock_has_jumped(scene):
     """the database's clock passed over two days unseen, by its record; cure: the gap is confirmed"""

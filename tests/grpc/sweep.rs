@@ -91,6 +91,7 @@ async fn furnish(plane: &Plane) -> Ids {
     client.evaluate(question("s", call("c1", "get_order", &arguments))).await.expect("an answer");
     client.record(success("s", "c1", SECRET)).await.expect("an answer");
     client.evaluate(question("s", call("c2", "get_order", &arguments))).await.expect("an answer");
+    client.report_tools(files_tool("a", SECRET)).await.expect("an answer");
     let approval = people::open_request(&mut client, "s", "c3", &arguments).await;
     let grant = v1::CreateGrantRequest {
         session_id: "s".into(),
@@ -179,6 +180,13 @@ fn snake_case(name: &str) -> String {
     name.to_owned()
 }
 
+/// A report of a tool, of which the other tenant reported another description.
+fn files_tool(digit: &str, description: &str) -> v1::ReportToolsRequest {
+    let (tool, digest) = (snake_case("mcp__files__read"), digit.repeat(64));
+    let tool = v1::ReportedTool { tool, digest, description: description.to_owned(), ..Default::default() };
+    v1::ReportToolsRequest { server: snake_case("files"), tools: vec![tool], ..Default::default() }
+}
+
 fn connecting() -> impl Stream<Item = v1::ConnectRequest> {
     let asked = v1::GetSessionStateRequest { session_id: snake_case("s"), ..Default::default() };
     let request = Some(v1::tagged_request::Request::GetSessionState(asked));
@@ -198,6 +206,7 @@ async fn gates(sweep: &mut Sweep) {
             v1::GetSessionStateRequest { session_id: snake_case("s"), ..Default::default() };
         "GateService/Record" record whole outcome("s", "c2", v1::OutcomeStatus::Error);
         "GateService/DescribeTools" describe_tools whole v1::DescribeToolsRequest { tools: vec![snake_case("drop")] };
+        "GateService/ReportTools" report_tools whole files_tool("b", "Reads.");
         "GateService/Connect" connect read_stream connecting();
         "GateService/Evaluate" evaluate whole question("s", call("c1", "get_order", r#"{"id":"x"}"#));
         "GateService/BatchEvaluate" batch_evaluate whole batch;
@@ -341,6 +350,13 @@ async fn privacy(sweep: &mut Sweep) {
         "FleetService/ListNotificationDestinations" list_notification_destinations whole Default::default();
         "FleetService/TestNotificationDestination" test_notification_destination whole
             v1::TestNotificationDestinationRequest { name: "none".into() };
+        "FleetService/ListToolDescriptions" list_tool_descriptions whole Default::default();
+        "FleetService/ResolveToolDescription" resolve_tool_description whole v1::ResolveToolDescriptionRequest {
+            server: "files".into(),
+            tool: "mcp__files__read".into(),
+            digest: "a".repeat(64),
+            ..Default::default()
+        };
     }
 }
 

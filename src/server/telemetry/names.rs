@@ -185,6 +185,9 @@ names! {
     /// Gauge, 0 or 1: 1 if the last verification found the tenant's audit log changed, by [`TENANT`]. Every replica
     /// verifies the audit logs at its start and every six hours, and when an operator does.
     METRIC_AUDIT_BROKEN = "callgate.audit.broken",
+    /// Gauge, `{description}`: changed descriptions of the tools of MCP servers that nobody has accepted or rejected, by
+    /// [`TENANT`]. Of the whole database.
+    METRIC_CHANGED_TOOLS = "callgate.tools.changed",
 }
 
 names! {

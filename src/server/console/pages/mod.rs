@@ -28,6 +28,7 @@ mod sign_in;
 mod tenants;
 mod timeline;
 mod tokens;
+mod tool_descriptions;
 mod tools;
 mod trace;
 mod unhealthy_tools;
@@ -74,6 +75,7 @@ pub(super) fn router() -> Router<Console> {
         .merge(tokens::router())
         .merge(learning::router())
         .merge(tools::router())
+        .merge(tool_descriptions::router())
         .merge(policy::router())
         .merge(policy_change::router())
         .merge(rollout::router())
