@@ -25,9 +25,15 @@ fn tool(name: &str, text: &str) -> v1::ReportedTool {
     v1::ReportedTool { tool: name.into(), digest, description: text.into(), schema_json: "{}".into() }
 }
 
-fn report(tools: &[(&str, &str)]) -> v1::ReportToolsRequest {
+pub(crate) fn report(tools: &[(&str, &str)]) -> v1::ReportToolsRequest {
     let tools = tools.iter().map(|(name, text)| tool(name, text)).collect();
     v1::ReportToolsRequest { server: "files".into(), agent_id: "clerk".into(), tools }
+}
+
+/// An answer of an operator.
+pub(crate) fn answer(text: &str, accept: bool) -> v1::ResolveToolDescriptionRequest {
+    let v1::ReportedTool { tool, digest, .. } = tool("read", text);
+    v1::ResolveToolDescriptionRequest { server: "files".into(), tool, digest, accept, reason: "a release".into() }
 }
 
 struct Desk {
@@ -61,15 +67,12 @@ impl Desk {
     }
 
     /// Texts with their states, page by page.
-    async fn told(&mut self) -> Vec<(String, ToolDescriptionState)> {
+    async fn list_states(&mut self) -> Vec<(String, ToolDescriptionState)> {
         self.list(false, 2).await.into_iter().map(|one| (one.description.clone(), one.state())).collect()
     }
 
     async fn answers(&mut self, text: &str, accept: bool) -> Result<v1::ToolDescriptionVersion, tonic::Status> {
-        let v1::ReportedTool { tool, digest, .. } = tool("read", text);
-        let reason = "a release".to_owned();
-        let asked = v1::ResolveToolDescriptionRequest { server: "files".into(), tool, digest, accept, reason };
-        let answer = self.fleet.resolve_tool_description(from("eve", asked)).await?;
+        let answer = self.fleet.resolve_tool_description(from("eve", answer(text, accept))).await?;
         Ok(answer.into_inner().description.expect("a description"))
     }
 
@@ -89,11 +92,11 @@ async fn later_description_is_a_change_until_it_is_answered_and_again_after_a_re
     };
     desk.reports(&[("read", "one"), ("write", "w")]).await;
     desk.reports(&[("read", "one"), ("write", "w")]).await;
-    assert_eq!(desk.told().await, of(&[("one", First), ("w", First)]));
+    assert_eq!(desk.list_states().await, of(&[("one", First), ("w", First)]));
     desk.reports(&[("read", "two"), ("write", "w")]).await;
     // An agent with the former version of the server hides no change.
     desk.reports(&[("read", "one")]).await;
-    assert_eq!(desk.told().await, of(&[("one", First), ("two", Changed), ("w", First)]));
+    assert_eq!(desk.list_states().await, of(&[("one", First), ("two", Changed), ("w", First)]));
     let changed = desk.list(true, 0).await.remove(0);
     let accepted = changed.accepted.as_ref().expect("the first one");
     assert_eq!((accepted.description.as_str(), changed.first_reported_by.as_str()), ("one", "clerk"));
@@ -102,7 +105,7 @@ async fn later_description_is_a_change_until_it_is_answered_and_again_after_a_re
     let again = desk.answers("two", true).await.expect("a repetition");
     assert_eq!((again.state(), again.resolved_by.as_str(), again.accepted), (Accepted, "eve", None));
     desk.reports(&[("read", "two"), ("write", "w")]).await;
-    assert_eq!(desk.told().await, of(&[("one", First), ("two", Accepted), ("w", First)]));
+    assert_eq!(desk.list_states().await, of(&[("one", First), ("two", Accepted), ("w", First)]));
 
     desk.reports(&[("read", "three")]).await;
     let rejected = desk.answers("three", false).await.expect("rejected");
@@ -134,7 +137,7 @@ async fn first_and_accepted_descriptions_and_the_newest_others_are_kept() {
     for n in 3..13 {
         desk.reports(&[("read", &format!("text {n}"))]).await;
     }
-    let kept: Vec<String> = desk.told().await.into_iter().map(|(text, _)| text).collect();
+    let kept: Vec<String> = desk.list_states().await.into_iter().map(|(text, _)| text).collect();
     let expected: Vec<String> = [0, 1].into_iter().chain(5..13).map(|n| format!("text {n}")).collect();
     assert_eq!(kept, expected);
     let open = BTreeMap::from([(DEFAULT_TENANT, 8)]);
@@ -164,7 +167,7 @@ async fn malformed_report_is_refused_by_its_field_and_stores_nothing() {
         let refused = desk.gate.report_tools(asked).await.expect_err(field);
         assert!(refused.code() == Code::InvalidArgument && refused.message().contains(field), "{field}: {refused:?}");
     }
-    assert_eq!(desk.told().await, []);
+    assert_eq!(desk.list_states().await, []);
     let limit = v1::ListToolDescriptionsRequest { page_size: 21, ..Default::default() };
     assert!(desk.fleet.list_tool_descriptions(limit).await.expect_err("too many").message().contains("page_size"));
 }

@@ -14,7 +14,7 @@ use callgate_proto::v1::ReportedTool;
 /// The tools of a page of a list, the `result` of a response, by the names that policies have. The last of two tools of
 /// one name counts, and one whose name policies cannot have is left out.
 #[must_use]
-pub fn reported_tools(page: &Value, named: impl Fn(&str) -> String) -> Vec<ReportedTool> {
+pub(crate) fn reported_tools(page: &Value, named: impl Fn(&str) -> String) -> Vec<ReportedTool> {
     let mut reported: BTreeMap<String, ReportedTool> = BTreeMap::new();
     for tool in page.get("tools").and_then(Value::as_array).into_iter().flatten() {
         let Some(name) = tool.get("name").and_then(Value::as_str).map(&named) else { continue };

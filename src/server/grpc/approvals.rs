@@ -173,7 +173,8 @@ fn decode_edit(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Chos
     }
 }
 
-/// Watch of approval requests: new ones, and each again when it is claimed, commented on, answered, withdrawn or expired.
+/// Watch of approval requests: new ones, and each again when it is claimed, commented on, answered or withdrawn, or
+/// expires.
 struct Questions {
     service: ApprovalService,
     tenant: TenantId,

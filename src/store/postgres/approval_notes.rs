@@ -51,8 +51,8 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(note).collect()).await
     }
 
-    /// Numbers of the claims, releases and comments after an entry of the audit log, with their requests; and the number
-    /// of the newest entry. Without an entry there are none.
+    /// Numbers of the claims, releases and comments after an entry of the audit log, with their requests; and the
+    /// number of the newest entry. Without an entry there are none.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.

@@ -250,7 +250,7 @@ impl Store {
 }
 
 /// Number of the first entry of the tenant `$1` since `$2`; one more than the last one's without a time. Entries are
-/// numbered in the order of their times, which have no index. A missing entry ends the halving, and the number is higher.
+/// numbered in the order of their times, which have no index. A missing entry ends the halving at a higher number.
 const FIRST_SINCE: &str = "with recursive halved (low, high) as (
     select 0::bigint, coalesce(max(number), 0) + 1 from audit where tenant_id = $1
     union all

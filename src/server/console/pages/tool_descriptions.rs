@@ -46,12 +46,12 @@ struct Page {
     is_all: bool,
     is_operator: bool,
     changed: u64,
-    rows: Vec<Row>,
+    rows: Vec<DescriptionRow>,
     next: String,
 }
 
 /// A description as it is shown.
-struct Row {
+struct DescriptionRow {
     version: ToolDescriptionVersion,
     state: StyledWord,
     /// Differences from the accepted description, the description first.
@@ -60,7 +60,7 @@ struct Row {
     schemas: Option<(String, String)>,
 }
 
-impl Row {
+impl DescriptionRow {
     fn new(version: ToolDescriptionVersion) -> Self {
         let (mut changes, mut schemas) = (Vec::new(), None);
         if let Some(accepted) = &version.accepted {
@@ -118,7 +118,7 @@ async fn show(visitor: Visitor, Query(asked): Query<DescriptionsQuery>) -> Resul
         is_all,
         is_operator: visitor.is_one_of(&[Role::Operator]),
         changed: found.changed_size,
-        rows: found.descriptions.into_iter().map(Row::new).collect(),
+        rows: found.descriptions.into_iter().map(DescriptionRow::new).collect(),
         next: found.next_page_token,
     };
     Ok(Html(page.render()?))
@@ -152,13 +152,13 @@ mod tests {
 
     use super::*;
 
-    fn row(accepted: (&str, &str), now: (&str, &str)) -> Row {
+    fn row(accepted: (&str, &str), now: (&str, &str)) -> DescriptionRow {
         let accepted = AcceptedToolDescription {
             description: accepted.0.to_owned(),
             schema_json: accepted.1.to_owned(),
             ..Default::default()
         };
-        Row::new(ToolDescriptionVersion {
+        DescriptionRow::new(ToolDescriptionVersion {
             description: now.0.to_owned(),
             schema_json: now.1.to_owned(),
             accepted: Some(accepted),
