@@ -86,7 +86,7 @@ fn numbers_of_calls() -> Numbers {
         ),
         ("DescribeToolsRequest.tools", plain([&DESCRIBED_MAX])),
         ("ReportToolsRequest.tools", plain([&REPORTED_MAX])),
-        ("ReportedTool.digest", plain([&DIGEST_DIGITS, &256])),
+        ("ReportedTool.digest", plain([&DIGEST_DIGITS])),
         ("ReportedTool.description", vec![bytes(DESCRIPTION_BYTES_MAX)]),
         ("ReportedTool.schema_json", vec![bytes(SCHEMA_BYTES_MAX)]),
         (
