@@ -48,6 +48,25 @@ def audit_log_is_changed(scene):
     walk.command("callgate audit verify", env=at)
 
 
+@incident("CallgateToolChanged", group="records")
+def tool_changes(scene):
+    """a proxy of an MCP server reports another description of a tool"""
+
+    def reports(digit):
+        tool = {"tool": "mcp__files__read", "digest": digit * 64, "description": f"Reads a file. {digit}"}
+        scene.replicas[0].must("GateService/ReportTools", {"server": "files", "tools": [tool]})
+
+    reports("a")
+    reports("b")
+    yield
+    walk = Walk(scene, "CallgateToolChanged")
+    at = {"CALLGATE_SERVER": scene.replicas[0].url}
+    walk.command("callgate tools changes", shows="the description", has="b", env=at)
+    yield
+    named = {"SERVER": "files", "TOOL": "mcp__files__read", "DIGEST": "b" * 64, "WHY": "announced"}
+    walk.command("callgate tools accept SERVER TOOL DIGEST --reason WHY", env=at, **named)
+
+
 @incident("CallgateRetentionDelayed", group="records")
 def clock_has_jumped(scene):
     """the database's clock passed over two days without a server, by its record"""

@@ -235,7 +235,7 @@ fn run(command: Command) -> ExitCode {
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => completions::man(&args),
         Command::Contexts(args) => contexts::run(&args),
-        Command::Tools(args) => return tools::run(&args),
+        Command::Tools(args) => return tools::run(args),
         Command::Mcp(args) => proxy::run(&args),
     };
     match outcome {

@@ -22,11 +22,11 @@ pub use error::{ConflictCause, OpenError, OverloadedPart, StoreError};
 pub use memory::MemoryStore;
 pub use postgres::{
     AuditBatch, AuditedEvent, BatchSpans, CONNECTIONS_MAX, CallRange, CarriedState, ClaimedNotification, Clocks,
-    Commit, CommittedChange, ConnectionClass, Contents, CopyError, CountingRound, DatabaseStatus, DecisionsPerMinute,
-    DeletedRows, DistributionResult, DueTree, DueTrees, ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting,
-    Inspection, Learn, ModelPrices, NewNotification, NotificationQueue, OpenCircuit, PARTS, Pending, Pool, Questions,
-    QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights, RolloutStep, SchemaState, SessionTree,
-    SignedIn, Store, StoreLoad, StoreSettings, TenantActivity, TriedTree, UsagePeriod, Uses, analyze, audit, clocks,
-    copy_calls, distribute, inspect, look_over, make_roles, namespace, parse_url, reached_at, read_carried_state,
-    retain, set_prices,
+    Commit, CommittedChange, ConnectionClass, Contents, CopyError, CountingRound, DESCRIPTIONS_MAX, DatabaseStatus,
+    DecisionsPerMinute, DeletedRows, DescriptionKey, DistributionResult, DueTree, DueTrees, ExportSession, ExportedRow,
+    FORGOTTEN_TREES, Forgetting, Inspection, Learn, ModelPrices, NewNotification, NotificationQueue, OpenCircuit,
+    PARTS, Pending, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights,
+    RolloutStep, SchemaState, SessionTree, SignedIn, Store, StoreLoad, StoreSettings, TenantActivity, TriedTree,
+    UsagePeriod, Uses, analyze, audit, clocks, copy_calls, distribute, inspect, look_over, make_roles, namespace,
+    parse_url, reached_at, read_carried_state, retain, set_prices,
 };

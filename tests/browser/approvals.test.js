@@ -101,6 +101,24 @@ test("whoever looks while somebody else answers is told at once", async () => {
   await page.context().close();
 });
 
+test("a claim shows on open pages at once, and is no new request", async () => {
+  const page = await plane.visitor({ name: "eve" });
+  const { id, path } = await ask("claimed", { id: 77, amount: 1 });
+  await page.goto(`${plane.url}/approvals`);
+  await live(page);
+  const one = await page.context().newPage();
+  await one.goto(plane.url + path);
+  await plane.call("ApprovalService/ClaimApproval", { approvalId: id }, undefined, "bob");
+  const tag = page.locator(`#queue li:has(a[href="${path}"])`).getByText("claimed by bob");
+  await tag.waitFor({ timeout: 2000 });
+  await one.locator("#standing").getByText("bob").first().waitFor({ timeout: 2000 });
+  await plane.call("ApprovalService/ClaimApproval", { approvalId: id, release: true }, undefined, "bob");
+  await tag.waitFor({ state: "detached", timeout: 2000 });
+  assert.deepEqual(page.faults, []);
+  await plane.call("ApprovalService/ResolveApproval", { approvalId: id, approve: false, reason: "done" }, undefined, "bob");
+  await page.context().close();
+});
+
 test("a denial needs a reason, and the model is told it", async () => {
   const { path, asked } = await ask("denied", { id: 5 });
   const page = await plane.visitor({ name: "eve" });

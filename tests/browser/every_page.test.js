@@ -4,7 +4,13 @@ import { after, before, test } from "node:test";
 import { overflow, Plane, violations } from "./plane.js";
 
 let plane;
-before(async () => { plane = await Plane.start(); });
+before(async () => {
+  plane = await Plane.start();
+  for (const [digit, text] of [["a", "Reads a file."], ["b", `Reads a file. ${"Then read another one. ".repeat(30)}`]]) {
+    await plane.call("GateService/ReportTools", { server: "files", tools: [
+      { tool: "mcp__files__read_file", digest: digit.repeat(64), description: text, schemaJson: "{}" }] });
+  }
+});
 after(() => plane?.stop());
 
 // Each page that has a link, and below it what is worth a look of its own.
@@ -14,11 +20,14 @@ async function paths(page) {
   return links;
 }
 
+// Pages without a link of the navigation.
+const BELOW = ["/charts", "/approvals/bulk?all=1", "/tools/descriptions", "/tools/descriptions?all=1", "/policy/rollout", "/policy/difference"];
+
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [360, 1280, 3840]) {
     test(`every page is accessible and fits, ${colorScheme}, ${width} pixels`, async () => {
       const page = await plane.visitor({ colorScheme, viewport: { width, height: 900 } });
-      for (const path of await paths(page)) {
+      for (const path of [...await paths(page), ...BELOW]) {
         await page.goto(plane.url + path);
         assert.deepEqual(await violations(page), [], path);
         assert.ok((await overflow(page)) <= 0, `${path} is wider than its window`);

@@ -54,6 +54,34 @@ async fn approval_claims_are_seen_by_others_and_bind_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_tells_of_claims_releases_and_comments_once() {
+    let plane = plane().await;
+    let (mut client, mut approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
+    let id = open_request(&mut client, "desk", "send_mail", r#"{"to":"a"}"#).await;
+    let claim = |release| v1::ClaimApprovalRequest { approval_id: id.clone(), release };
+    approvals.claim_approval(from("eve", claim(false))).await.expect("a claim");
+    let watched = approvals.clone().watch_approvals(v1::WatchApprovalsRequest::default()).await.expect("a watch");
+    let mut watched = watched.into_inner();
+    let mut next = async || {
+        let told = in_time("news", watched.message()).await.expect("open").expect("news");
+        let approval = told.approval.expect("a request");
+        (told.noted, approval.claimed_by, approval.comments.into_iter().map(|one| one.text).collect::<Vec<_>>())
+    };
+    let none = Vec::<String>::new();
+    assert_eq!(next().await, (false, String::new(), none.clone()), "it is new to this watch");
+    approvals.claim_approval(from("eve", claim(true))).await.expect("a release");
+    assert_eq!(next().await, (true, String::new(), none.clone()));
+    approvals.claim_approval(from("bob", claim(false))).await.expect("a claim");
+    assert_eq!(next().await, (true, "bob".into(), none));
+    let comment = v1::CommentApprovalRequest { approval_id: id.clone(), text: "asked".into() };
+    approvals.comment_approval(from("eve", comment)).await.expect("a comment");
+    assert_eq!(next().await, (true, "bob".into(), vec!["asked".to_owned()]));
+    let answer = v1::ResolveApprovalRequest { approval_id: id.clone(), approve: true, ..Default::default() };
+    approvals.resolve_approval(from("bob", answer)).await.expect("an answer");
+    assert!(!next().await.0, "nothing was told twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approval_comment_that_is_stored_succeeds_also_where_the_others_cannot_be_read() {
     let plane = plane().await;
     let (mut client, mut approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));

@@ -134,6 +134,15 @@ async fn search_of_audit_entries_goes_on_after_its_limit_and_ends_at_the_first()
     let from = prost_types::Timestamp { seconds: 1_767_225_600 + 10_000, nanos: 0 };
     let recent = v1::AuditFilter { start_time: Some(from), ..by_alice };
     assert_eq!(search(recent, String::new()).await, (vec![], String::new()), "older entries are not of the period");
+
+    // A period that ended long ago is found at once, whatever came after it.
+    let at = |seconds: i64| Some(prost_types::Timestamp { seconds: 1_767_225_600 + seconds, nanos: 0 });
+    for (until, expected) in [(1, vec![]), (2, vec![1]), (4, vec![3, 2, 1]), (6, vec![5, 4, 3, 2, 1])] {
+        let old = v1::AuditFilter { end_time: at(until), ..Default::default() };
+        assert_eq!(search(old, String::new()).await, (expected, String::new()), "{until}");
+    }
+    let all = v1::AuditFilter { end_time: at(30_000), ..Default::default() };
+    assert_eq!(search(all, String::new()).await.0.first(), Some(&20_050));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,7 @@ mod storm;
 mod sweep;
 mod timing;
 mod tls;
+mod tool_descriptions;
 mod usage;
 mod waiting;
 mod witnesses;

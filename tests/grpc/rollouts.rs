@@ -9,7 +9,7 @@ use callgate_proto::v1::{
 use tonic::{Code, Status, transport::Channel};
 
 use crate::common::{
-    in_time,
+    in_time, until,
     wire::{Plane, from, pair},
 };
 
@@ -98,4 +98,29 @@ async fn each_refusal_has_its_documented_pair() {
     is(end(&mut client, PolicyRolloutEnd::Abort, &third).await, Code::NotFound, "ROLLOUT_UNKNOWN");
     end(&mut client, PolicyRolloutEnd::Abort, &second).await.expect("aborted");
     is(end(&mut client, PolicyRolloutEnd::Abort, &second).await, Code::NotFound, "ROLLOUT_UNKNOWN");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn promotion_of_a_rollout_that_ends_meanwhile_activates_nothing() {
+    let plane = Plane::start(&Policy::default()).await;
+    let mut client = PolicyServiceClient::new(plane.channel().await);
+    apply(&mut client, 1, ApplyMode::Store).await;
+    start(&mut client, starting(1)).await.expect("started");
+    // The promotion has read the running rollout, and waits for its tenant's row.
+    let mut other = plane.postgres.connect().await;
+    let lock = "begin; select from tenant where tenant_id = 1 for no key update";
+    sqlx::raw_sql(lock).execute(&mut other).await.expect("a lock");
+    let mut promoting = client.clone();
+    let promoted = tokio::spawn(async move { end(&mut promoting, PolicyRolloutEnd::Promote, "").await });
+    let waiting = "select count(*) from pg_locks where not granted";
+    until("the promotion to wait", async || plane.postgres.number(waiting).await > 0).await;
+    let abort = "insert into policy_rollout
+       select tenant_id, step + 1, hash, baseline, share, agents, 'aborted', started_at, now(), 'eve', ''
+       from policy_rollout; commit";
+    sqlx::raw_sql(abort).execute(&mut other).await.expect("aborted");
+    let status = promoted.await.expect("no panic").expect_err("it has ended");
+    assert_eq!(pair(&status), (Code::Aborted, "ROLLOUT_CHANGED".to_owned()), "{status:?}");
+    let ended = get(&mut client).await.rollout.expect("a rollout");
+    assert_eq!((ended.state(), ended.changed_by.as_str()), (PolicyRolloutState::Aborted, "eve"));
+    assert_eq!(plane.postgres.number("select count(*) from policy_activation").await, 0);
 }

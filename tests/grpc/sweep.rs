@@ -27,7 +27,7 @@ use crate::{
         wire::{Plane, call, from, outcome, question, success},
     },
     credentials::bearer,
-    people,
+    people, tool_descriptions,
 };
 
 /// A word that is in everything the other tenant has stored, and in nothing that is asked.
@@ -40,7 +40,6 @@ struct Ids {
     token: String,
 }
 
-/// Response, or status.
 type StatusResult = Result<String, Status>;
 
 async fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> StatusResult {
@@ -57,7 +56,6 @@ async fn read_stream<T: std::fmt::Debug>(answer: Result<Response<Streaming<T>>, 
     Ok(all)
 }
 
-/// Every method that there is.
 fn methods() -> BTreeSet<String> {
     let files = FileDescriptorSet::decode(v1::DESCRIPTORS).expect("descriptors").file;
     let services = files.into_iter().filter(|file| file.package() == "callgate.v1").flat_map(|file| file.service);
@@ -91,6 +89,7 @@ async fn furnish(plane: &Plane) -> Ids {
     client.evaluate(question("s", call("c1", "get_order", &arguments))).await.expect("an answer");
     client.record(success("s", "c1", SECRET)).await.expect("an answer");
     client.evaluate(question("s", call("c2", "get_order", &arguments))).await.expect("an answer");
+    client.report_tools(tool_descriptions::report(&[("read", SECRET)])).await.expect("an answer");
     let approval = people::open_request(&mut client, "s", "c3", &arguments).await;
     let grant = v1::CreateGrantRequest {
         session_id: "s".into(),
@@ -118,7 +117,6 @@ async fn furnish(plane: &Plane) -> Ids {
     Ids { approval, grant: grant.into_inner().grant.expect("a grant").grant_id, policy, token: token.id }
 }
 
-/// Another tenant's admin, who calls every method.
 struct Sweep {
     plane: Plane,
     channel: Channel,
@@ -166,7 +164,6 @@ impl Sweep {
     }
 }
 
-/// One line per method: the request by the other tenant's admin.
 macro_rules! sweep {
     ($sweep:ident, $client:ident; $($name:literal $call:ident $told:ident $request:expr;)+) => {$(
         let answer = in_time($name, $client.$call($sweep.by($request))).await;
@@ -198,6 +195,7 @@ async fn gates(sweep: &mut Sweep) {
             v1::GetSessionStateRequest { session_id: snake_case("s"), ..Default::default() };
         "GateService/Record" record whole outcome("s", "c2", v1::OutcomeStatus::Error);
         "GateService/DescribeTools" describe_tools whole v1::DescribeToolsRequest { tools: vec![snake_case("drop")] };
+        "GateService/ReportTools" report_tools whole tool_descriptions::report(&[("read", "b")]);
         "GateService/Connect" connect read_stream connecting();
         "GateService/Evaluate" evaluate whole question("s", call("c1", "get_order", r#"{"id":"x"}"#));
         "GateService/BatchEvaluate" batch_evaluate whole batch;
@@ -341,6 +339,8 @@ async fn privacy(sweep: &mut Sweep) {
         "FleetService/ListNotificationDestinations" list_notification_destinations whole Default::default();
         "FleetService/TestNotificationDestination" test_notification_destination whole
             v1::TestNotificationDestinationRequest { name: "none".into() };
+        "FleetService/ListToolDescriptions" list_tool_descriptions whole Default::default();
+        "FleetService/ResolveToolDescription" resolve_tool_description whole tool_descriptions::answer(SECRET, true);
     }
 }
 

@@ -1,5 +1,6 @@
 //! MCP proxy as a process between a client and a server: passed and judged messages, and calls when either side ends.
 
+mod descriptions;
 mod http;
 mod keys;
 mod lost;

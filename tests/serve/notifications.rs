@@ -1,7 +1,10 @@
 //! Notifications of `callgate serve --notifications`: sent by one replica, retried until accepted, filtered by tenant,
 //! group and event, and never blocking a call.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use callgate_proto::v1::{
     self, Decision, approval_service_client::ApprovalServiceClient, session_service_client::SessionServiceClient,
@@ -137,11 +140,34 @@ const EVENTS: &str = "policy_engine:
   budgets: {tenant: {max_tool_calls: 4}}
 ";
 
+/// Keys of `data` that the page of notifications lists for a type.
+fn documented_keys(kind: &str) -> BTreeSet<String> {
+    let kind = if kind.starts_with("approval.") { "approval.requested" } else { kind };
+    let page = include_str!("../../docs/notifications.md");
+    let row = page.lines().find(|line| line.starts_with(&format!("| `{kind}`"))).expect("a row");
+    let keys = row.split('|').nth(2).expect("a cell").split('`').skip(1).step_by(2);
+    let keys = keys.filter(|key| !key.contains(':')).chain(["tenant", "url"]);
+    keys.map(str::to_owned).collect()
+}
+
+fn has_documented_keys(body: &serde_json::Value) {
+    let kind = body["type"].as_str().expect("a type");
+    let keys: BTreeSet<String> = body["data"].as_object().expect("data").keys().cloned().collect();
+    assert_eq!(keys, documented_keys(kind), "{body}");
+    let outer: Vec<&String> = body.as_object().expect("an object").keys().collect();
+    assert_eq!(outer, ["data", "text", "timestamp", "type"], "{body}");
+    let empty = ["resolved_by", "justification", "agent_id", "group", "escalate_group", "reason"];
+    let data = body["data"].as_object().expect("data");
+    let missing = data.iter().find(|(key, value)| value.is_null() && !empty.contains(&key.as_str()));
+    assert_eq!(missing, None, "{body}");
+}
+
 /// The types of the next messages, with a count of each; and the bodies.
 async fn kinds(receiver: &Receiver, count: usize) -> (BTreeMap<String, usize>, Vec<serde_json::Value>) {
     let (mut counts, mut bodies) = (BTreeMap::new(), Vec::new());
     for _ in 0..count {
         let body = receiver.next().await.json();
+        has_documented_keys(&body);
         *counts.entry(body["type"].as_str().expect("a type").to_owned()).or_default() += 1;
         bodies.push(body);
     }
@@ -184,6 +210,7 @@ destinations:
     let mut approvals = ApprovalServiceClient::new(server.channel().await);
     approvals.resolve_approval(from("eve", no)).await.expect("an answer");
     let decided = all.next().await.json();
+    has_documented_keys(&decided);
     assert_eq!((&decided["type"], &decided["data"]["state"]), (&"approval.decided".into(), &"denied".into()));
     assert_eq!(decided["data"]["resolved_by"], "eve");
 
@@ -199,12 +226,14 @@ destinations:
     let limited = v1::RecordRequest { error: Some(limited), ..outcome("s3", "c1", v1::OutcomeStatus::Error) };
     record(&mut client, limited).await;
     let open = all.next().await.json();
+    has_documented_keys(&open);
     assert_eq!((&open["type"], &open["data"]["tool"]), (&"circuit_breaker.opened".into(), &"ship".into()));
 
     let halt =
         v1::HaltRequest { scope: v1::HaltScope::Tool.into(), name: "drop_table".into(), reason: "incident".into() };
     SessionServiceClient::new(server.channel().await).halt(from("ann", halt)).await.expect("halted");
     let halted = all.next().await.json();
+    has_documented_keys(&halted);
     assert_eq!((&halted["type"], &halted["data"]["target"]), (&"halt.started".into(), &"tool drop_table".into()));
     assert_eq!((&halted["data"]["by"], &halted["data"]["reason"]), (&"ann".into(), &"incident".into()));
     assert!(heads.is_quiet().await, "other tenants, groups and events are filtered");
@@ -226,6 +255,7 @@ async fn notification_of_a_budget_is_sent_when_the_day_reaches_its_threshold() {
     drop(first);
     let _server = Server::start(&home, &["--policy", path(&policy), "--notifications", path(&file)]);
     let body = receiver.next().await.json();
+    has_documented_keys(&body);
     assert_eq!((&body["type"], &body["data"]["percent"]), (&"budget.threshold".into(), &100.into()), "{body}");
     assert_eq!((&body["data"]["scope"], &body["data"]["limit"]), (&"tenant".into(), &"4 tool calls".into()), "{body}");
 }

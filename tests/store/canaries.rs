@@ -191,3 +191,33 @@ async fn a_ledger_without_its_revision_permits_a_payment_twice_and_that_is_seen(
     without(&postgres, " and l.revision = x.expected", "").await;
     assert!(one_permit(&two_that_pay(&postgres, &gates, "unchecked").await).is_err());
 }
+
+/// Renderings that run at once under a limit of one, of five that two gates are asked for.
+async fn at_once(gates: &[Arc<Gate>; 2], name: &str) -> usize {
+    let mut running = 0;
+    for n in 0..5 {
+        let request = ask(&format!("{name}{n}"), "c", "render", &format!(r#"{{"page":"{name}{n}"}}"#));
+        running += usize::from(evaluate(&gates[n % 2], request).await.verdict.permit.is_some());
+    }
+    running
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bulkhead_without_its_leases_lets_all_calls_run_and_that_is_seen() {
+    let postgres = Postgres::start().await;
+    let text = "policy_engine: {bulkhead: {limits: [{name: one, tools: render, max_in_flight: 1, per: tool}]},
+        tool_schemas: {render: {effect: read}}}";
+    let gates = two_gates(&postgres, &callgate_core::policy::compile(text).expect("a policy")).await;
+    assert_eq!(at_once(&gates, "checked").await, 1);
+    postgres.tamper("delete from bulkhead_lease").await;
+    let definition = "select pg_get_functiondef('bulkhead_claim'::regproc)";
+    let claim: String =
+        sqlx::query_scalar(definition).fetch_one(&mut postgres.connect().await).await.expect("its text");
+    let counted = "greatest(0, count(*) + 1 - most)";
+    assert!(claim.contains(counted), "{claim}");
+    postgres.tamper(&claim.replace(counted, "0 * count(*)")).await;
+    assert_eq!(at_once(&gates, "uncounted").await, 5);
+    postgres.tamper(&claim).await;
+    postgres.tamper("delete from bulkhead_lease").await;
+    assert_eq!(at_once(&gates, "restored").await, 1);
+}

@@ -54,6 +54,18 @@ BOARD = board(
         ),
     ),
     row(
+        "Descriptions",
+        panel(
+            "Changed descriptions",
+            "timeseries",
+            "Descriptions of the tools of MCP servers that have changed, and that nobody has accepted or rejected.",
+            prom("max by (callgate_tenant) (callgate_tools_changed{$of})", "tenant {{callgate_tenant}}"),
+            wide=24,
+            least=0,
+            runbook="CallgateToolChanged",
+        ),
+    ),
+    row(
         "Failures",
         panel(
             "Failures per second, by tool",

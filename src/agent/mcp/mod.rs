@@ -9,3 +9,4 @@ pub mod events;
 pub mod inventory;
 pub mod message;
 pub mod outcome;
+pub mod reported;

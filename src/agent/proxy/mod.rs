@@ -24,7 +24,7 @@ pub use self::manage::{McpArgs, run};
 use self::{
     http::HttpArgs,
     inventories::{InventoryFile, normalize_server_name},
-    plane::ServerConnection,
+    plane::{DescribedTools, ServerConnection},
     state::{MessageState, Proxy},
 };
 use crate::{host::FailOpen, pending_call};
@@ -131,6 +131,7 @@ struct Setup {
     wire: AuthenticatedChannel,
     /// Folder of pending calls.
     asked: Option<PathBuf>,
+    described: DescribedTools,
 }
 
 impl Setup {
@@ -139,7 +140,8 @@ impl Setup {
         let connection = Uuid::now_v7().to_string();
         let session_id = self.session.clone().unwrap_or_else(|| format!("mcp-{connection}"));
         let caller = Caller { session_id, agent_id: self.agent.clone(), ..Caller::default() };
-        let plane = Arc::new(ServerConnection::new(self.wire.clone(), caller, self.asked.clone()));
+        let plane =
+            Arc::new(ServerConnection::new(self.wire.clone(), caller, self.asked.clone(), self.described.clone()));
         plane.take_over();
         let seen = self.options.server_name.as_deref().map(InventoryFile::of).transpose()?;
         let inventory = seen.as_ref().map(InventoryFile::load).transpose()?.flatten().unwrap_or_default();
@@ -156,7 +158,8 @@ async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
     // A proxy with the same server and credential may cancel the pending calls of a killed one.
     let place = format!("{}\n{}", remote.server()?, remote.args().unwrap_or_default().join("\n"));
     let asked = pending_call::folder("mcp").map(|folder| folder.join("asked").join(&digest::of_text(&place)[..32]));
-    let mut setup = Setup { options, session, agent, wire: remote.connect_later()?, asked };
+    let (wire, described) = (remote.connect_later()?, DescribedTools::default());
+    let mut setup = Setup { options, session, agent, wire, asked, described };
     if http.url.is_some() {
         return http::run(setup, &http).await;
     }

@@ -2,25 +2,34 @@
 //! reports are retried longer, in the background. A pending call is recorded in a file, so that another proxy can
 //! cancel it if this one is killed.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
 };
 use tonic::{Code, Request, Status};
 
+use super::qualify_tool_name;
 use crate::{
     hooks::{is_away, until_called_off},
+    mcp::reported::reported_tools,
     pending_call::PendingCall,
 };
 use callgate_client::remote::{AuthenticatedChannel, reason, refusal};
 use callgate_proto::{
     time::duration,
     v1::{
-        Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,
-        approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+        Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ReportToolsRequest, ReportedTool, ToolCall, Verdict,
+        WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
+        gate_service_client::GateServiceClient,
     },
 };
 
@@ -29,6 +38,10 @@ const AWAY: Duration = Duration::from_secs(5);
 /// Time of retries of a report.
 const REPORT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Tools of one report: with the longest texts, a quarter of the largest message.
+const TOOLS_A_REPORT: usize = 20;
+/// Reported descriptions that are remembered.
+const DESCRIBED_MAX: usize = 10_000;
 /// Maximum wait of a request.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -52,6 +65,31 @@ pub(super) struct ServerConnection {
     folder: Option<PathBuf>,
     /// Pending calls of this proxy, by id.
     asked: Mutex<HashMap<String, PendingCall>>,
+    described: DescribedTools,
+}
+
+/// Reported descriptions of this process, by tool and digest: each is reported once, whatever the number of
+/// connections.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DescribedTools(Arc<Mutex<HashSet<(String, String)>>>);
+
+impl DescribedTools {
+    /// Leaves out those that were reported, and notes the others.
+    fn take_new(&self, mut tools: Vec<ReportedTool>) -> Vec<ReportedTool> {
+        let mut described = self.0.lock();
+        if described.len() > DESCRIBED_MAX {
+            described.clear();
+        }
+        tools.retain(|tool| described.insert((tool.tool.clone(), tool.digest.clone())));
+        tools
+    }
+
+    fn forget(&self, tools: &[ReportedTool]) {
+        let mut described = self.0.lock();
+        for tool in tools {
+            described.remove(&(tool.tool.clone(), tool.digest.clone()));
+        }
+    }
 }
 
 /// Unstored reports.
@@ -63,12 +101,17 @@ struct Reports {
 }
 
 impl ServerConnection {
-    pub(super) fn new(wire: AuthenticatedChannel, caller: Caller, folder: Option<PathBuf>) -> Self {
+    pub(super) fn new(
+        wire: AuthenticatedChannel,
+        caller: Caller,
+        folder: Option<PathBuf>,
+        described: DescribedTools,
+    ) -> Self {
         let (gate, approvals) = (GateServiceClient::new(wire.clone()), ApprovalServiceClient::new(wire));
         // A previous result may be as large as the original, with escapes.
         let gate = gate.max_decoding_message_size(16 << 20);
         let reports = watch::Sender::new(Reports::default());
-        Self { gate, approvals, caller, reports, folder, asked: Mutex::default() }
+        Self { gate, approvals, caller, reports, folder, asked: Mutex::default(), described }
     }
 
     /// Evaluates a call, after the reports on earlier calls are stored.
@@ -132,6 +175,41 @@ impl ServerConnection {
             asked.into_iter().for_each(PendingCall::forget);
             plane.reports.send_modify(|reports| reports.all -= 1);
         });
+    }
+
+    /// Reports a page of a server's tools in the background: those that this process has not reported yet. A call does
+    /// not wait for it.
+    pub(super) fn report_tools(self: &Arc<Self>, server: String, page: Value) {
+        self.reports.send_modify(|reports| reports.all += 1);
+        let plane = Arc::clone(self);
+        tokio::spawn(async move {
+            let (named, described) = (server.clone(), plane.described.clone());
+            let read = move || described.take_new(reported_tools(&page, |tool| qualify_tool_name(&named, tool)));
+            // A long list takes its time.
+            let tools = tokio::task::spawn_blocking(read).await.unwrap_or_default();
+            for part in tools.chunks(TOOLS_A_REPORT) {
+                if let Err(status) = plane.send_tools(&server, part).await {
+                    plane.described.forget(part);
+                    // An older server has no such method.
+                    if status.code() != Code::Unimplemented {
+                        let why = refusal(&status);
+                        errln!("callgate: the tools of {server} are not reported, and no alert shows a change: {why}");
+                    }
+                }
+            }
+            plane.reports.send_modify(|reports| reports.all -= 1);
+        });
+    }
+
+    async fn send_tools(&self, server: &str, tools: &[ReportedTool]) -> Result<(), Status> {
+        let (began, agent_id) = (Instant::now(), self.caller.agent_id.clone());
+        let message = ReportToolsRequest { server: server.to_owned(), agent_id, tools: tools.to_vec() };
+        loop {
+            match self.gate.clone().report_tools(with_timeout(AWAY, message.clone())).await {
+                Err(status) if is_passing(&status) && began.elapsed() < REPORT => sleep(PAUSE).await,
+                sent => return sent.map(|_| ()),
+            }
+        }
     }
 
     /// Records a pending call, once.

@@ -180,10 +180,11 @@ impl Proxy {
         Some(running.hint)
     }
 
-    /// Compares a tool list with the inventory.
+    /// Compares a tool list with the inventory, and reports it.
     fn compare_tool_list(&self, result: &str) {
+        let Ok(page) = serde_json::from_str(result) else { return };
         let mut inventory = self.load_inventory();
-        let (drifts, is_news) = inventory.observe(result);
+        let (drifts, is_news) = inventory.observe(&page);
         let server = self.options.server_name.as_deref().unwrap_or_default();
         for drift in drifts {
             let consequence = if self.options.refuse_drift { "calls of it are refused" } else { "it is not approved" };
@@ -195,6 +196,10 @@ impl Proxy {
             self.print_line(&format!("{error:#}"));
         }
         self.state().inventory = inventory;
+        // Tools of two servers without names would be versions of one.
+        if let Some(server) = self.options.server_name.clone() {
+            self.plane.report_tools(server, page);
+        }
     }
 
     /// The current inventory, reloaded because a person may have approved it.

@@ -21,7 +21,7 @@ use callgate_net::listener::{BoundListener, ConnectionLimits, ListenerContext, T
 use callgate_proto::v1::{
     BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, DescribeToolsRequest,
     DescribeToolsResponse, EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse,
-    RecordRequest, RecordResponse,
+    RecordRequest, RecordResponse, ReportToolsRequest, ReportToolsResponse,
     gate_service_server::{GateService, GateServiceServer},
 };
 use callgate_server::grpc::Front;
@@ -149,6 +149,10 @@ impl GateService for Service {
         _: Request<DescribeToolsRequest>,
     ) -> Result<Response<DescribeToolsResponse>, Status> {
         Err(Status::unimplemented("a yardstick has no policy"))
+    }
+
+    async fn report_tools(&self, _: Request<ReportToolsRequest>) -> Result<Response<ReportToolsResponse>, Status> {
+        Err(Status::unimplemented("a yardstick stores no descriptions"))
     }
 
     type ConnectStream = tokio_stream::Empty<Result<ConnectResponse, Status>>;

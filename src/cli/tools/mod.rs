@@ -1,6 +1,7 @@
 //! `callgate tools`: imports tool lists into a policy file, and lints them. It reads files and prints results; the tool
 //! list module decides.
 
+mod changes;
 mod json;
 mod lint;
 mod sarif;
@@ -40,6 +41,12 @@ enum Command {
     Lint(lint::LintArgs),
     /// Print instructions for an agent's system prompt, made from its policy
     Prompt(PromptArgs),
+    /// List changed descriptions of the tools of MCP servers, as their proxies reported them
+    Changes(changes::ChangesArgs),
+    /// Accept a changed description of a tool
+    Accept(changes::ResolveArgs),
+    /// Reject a changed description of a tool; its next report is a change again
+    Reject(changes::ResolveArgs),
 }
 
 #[derive(Debug, Args)]
@@ -87,16 +94,24 @@ async fn active(remote: &Remote) -> anyhow::Result<Policy> {
 const UNREADABLE: u8 = 2;
 
 /// Runs the command; prints errors to standard error.
-pub(super) fn run(args: &ToolsArgs) -> ExitCode {
-    let outcome = match &args.command {
-        Command::Import(args) => import(args).map(|()| ExitCode::SUCCESS),
-        Command::Lint(args) => lint::run(args),
-        Command::Prompt(args) => prompt(args).map(|()| ExitCode::SUCCESS),
+pub(super) fn run(args: ToolsArgs) -> ExitCode {
+    let outcome = match args.command {
+        Command::Import(args) => import(&args).map(|()| ExitCode::SUCCESS),
+        Command::Lint(args) => lint::run(&args),
+        Command::Prompt(args) => prompt(&args).map(|()| ExitCode::SUCCESS),
+        Command::Changes(args) => return asked(changes::list(args)),
+        Command::Accept(args) => return asked(changes::resolve(args, true)),
+        Command::Reject(args) => return asked(changes::resolve(args, false)),
     };
     outcome.unwrap_or_else(|error| {
         errln!("callgate: {error:#}");
         ExitCode::from(UNREADABLE)
     })
+}
+
+/// The exit code of a command that asks a server.
+fn asked(outcome: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    super::to_exit_code(super::block_on(outcome).map(|()| ExitCode::SUCCESS))
 }
 
 fn import(args: &ImportArgs) -> anyhow::Result<()> {

@@ -83,6 +83,10 @@ closed_set! {
         SignedIn = "signed_in",
         /// A user signed out of it.
         SignedOut = "signed_out",
+        /// A description of a tool was accepted.
+        ToolAccepted = "tool_accepted",
+        /// A description of a tool was rejected.
+        ToolRejected = "tool_rejected",
     }
 }
 

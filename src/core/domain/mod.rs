@@ -58,6 +58,7 @@ pub mod tenant;
 pub mod time;
 pub mod token;
 pub mod tool;
+pub mod tool_descriptions;
 pub mod tree;
 pub mod truncation;
 pub mod usage_report;

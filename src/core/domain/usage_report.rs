@@ -81,6 +81,8 @@ pub struct UsageReport {
     pub from: Timestamp,
     /// Calls judged before this time are counted.
     pub until: Timestamp,
+    /// Why later calls of the period are not; none where all are.
+    pub incomplete: Option<String>,
     pub total: UsageTotals,
     pub groups: Vec<UsageGroup>,
 }

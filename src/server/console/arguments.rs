@@ -137,7 +137,7 @@ pub(super) fn difference(was: &str, is: &str) -> Option<(Vec<ArgumentChange>, us
 }
 
 /// A text that is other: word by word where that is readable.
-fn diff_words(was: &str, is: &str) -> String {
+pub(super) fn diff_words(was: &str, is: &str) -> String {
     let is_long = |text: &str| (60..WORDS).contains(&text.len());
     if !(is_long(was) && is_long(is)) {
         return format!("<del>{}</del> <ins>{}</ins>", escape_text(was), escape_text(is));

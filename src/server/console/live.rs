@@ -1,7 +1,7 @@
 //! Server-sent events on changes: pages then request the part of them that shows the change. The pages of a browser
-//! share a stream; one that shows a session has another for it. `approvals`: an approval request was made, or changed;
-//! its data is the request's id and tool, and whether it is new, in JSON. `tick`: each second. `session`: the session
-//! that the page shows has changed.
+//! share a stream; one that shows a session has another for it. `approvals`: an approval request was made, claimed, or
+//! changed in another way; its data is the request's id and tool, and whether it is new, in JSON. `tick`: each second.
+//! `session`: the session that the page shows has changed.
 
 use std::{convert::Infallible, future::ready, pin::Pin, sync::Arc, time::Duration};
 
@@ -58,9 +58,10 @@ async fn events(
             let watched = approvals.watch_approvals(WatchApprovalsRequest::default()).await?;
             // An end of the watch is one of the page's stream: the server ends, or the credential does.
             let told = watched.into_inner().map(move |told| {
-                let approval = told.ok()?.approval?;
+                let told = told.ok()?;
+                let approval = told.approval?;
                 let asked = approval.create_time.as_ref().map_or(0, millis);
-                let is_new = approval.state() == ApprovalState::Pending && asked >= began;
+                let is_new = approval.state() == ApprovalState::Pending && asked >= began && !told.noted;
                 let data = json!({"id": approval.approval_id, "tool": approval.tool, "new": is_new});
                 Some(Event::default().event("approvals").data(data.to_string()))
             });

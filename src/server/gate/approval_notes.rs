@@ -1,8 +1,8 @@
 //! Claims and comments on approval requests.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Approvals, CommandError, GateError, NoAnswer};
+use super::{Approvals, CommandError, GateError, LOOK_EVERY, NoAnswer};
 use callgate_core::domain::{
     approval_notes::{ApprovalNote, COMMENTS_MAX, find_claim},
     audit::{Actor, AuditEvent, AuditOperation},
@@ -11,8 +11,48 @@ use callgate_core::domain::{
     inbox::Question,
     rejection::CommandRejection,
 };
+use callgate_net::clock::Tick;
+
+/// Time for which recent notes are kept without a reader. Later ones begin with the newest entry of the audit log.
+const KEPT: Duration = Duration::from_secs(60);
+/// Recent notes of a tenant, the newest.
+const RECENT_MAX: usize = 1_000;
+
+/// Claims, releases and comments of the last time, by one read for all watchers.
+#[derive(Debug, Clone)]
+pub struct RecentNotes {
+    looked: Tick,
+    /// Number of the newest entry of the audit log.
+    pub newest: u64,
+    /// Numbers of the notes with their requests, the newest first.
+    pub notes: Arc<[(u64, String)]>,
+}
 
 impl Approvals {
+    /// The notes of the last time, read within the last quarter of a second.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn recent_notes(&self, tenant: TenantId) -> Result<RecentNotes, NoAnswer> {
+        let clock = &self.server.clock;
+        let mut noted = self.decisions.open.noted.lock().await;
+        noted.retain(|_, recent| clock.elapsed_since(recent.looked) < KEPT);
+        let before = noted.get(&tenant);
+        if let Some(recent) = before.filter(|recent| clock.elapsed_since(recent.looked) < LOOK_EVERY) {
+            return Ok(recent.clone());
+        }
+        let looked = clock.tick();
+        let (newest, new) = self.operators.noted_since(tenant, before.map(|recent| recent.newest)).await?;
+        let notes = match before {
+            Some(recent) if new.is_empty() => Arc::clone(&recent.notes),
+            Some(recent) => new.iter().chain(recent.notes.iter()).take(RECENT_MAX).cloned().collect(),
+            None => Arc::default(),
+        };
+        let recent = RecentNotes { looked, newest, notes };
+        noted.insert(tenant, recent.clone());
+        Ok(recent)
+    }
+
     /// The claims and comments of some requests, the oldest first.
     ///
     /// # Errors

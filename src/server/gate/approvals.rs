@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::{Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer, approval_notes::session_of};
+use super::{
+    Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer,
+    approval_notes::{RecentNotes, session_of},
+};
 use callgate_core::{
     domain::{
         amount::may_have_amount,
@@ -35,6 +38,7 @@ pub(super) struct OpenApprovals {
     read: Mutex<BTreeMap<TenantId, LastRead>>,
     /// Time of the last answer here: a list is not from before it. Callers that wait need none as new.
     answered: parking_lot::Mutex<BTreeMap<TenantId, Tick>>,
+    pub(super) noted: Mutex<BTreeMap<TenantId, RecentNotes>>,
 }
 
 /// Start and result of the last read.

@@ -27,7 +27,7 @@ impl Insight {
     }
 
     /// Records the open approval requests and the stopped sessions of all tenants, and reads the tokens near
-    /// their end. Counts the budgets near their limit, once a minute.
+    /// their end. Counts changed descriptions of tools, and the budgets near their limit, those once a minute.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read: the former values stand.
@@ -38,6 +38,7 @@ impl Insight {
         self.server.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
         self.server.metrics.record_stopped_sessions(self.store.stopped_sessions(&tenants).await?);
         self.read_token_ends().await?;
+        self.count_changed_tools(&tenants).await?;
         self.count_near_budgets().await
     }
 }

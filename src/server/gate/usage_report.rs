@@ -56,7 +56,7 @@ impl UsageParts {
 
 impl Insight {
     /// Usage from a full hour on, until a time or now. The end is earlier where the calls since the last counted hour
-    /// are too many to be counted in time.
+    /// cannot be counted in time; the report says why.
     ///
     /// # Errors
     /// [`NoAnswer`] when the counted hours cannot be read, or there are none and the calls cannot be counted.
@@ -94,9 +94,10 @@ impl Insight {
         match parts.recent.read(clock, (SHARED, RECENT_BUDGET), read).await {
             // An answer from before the rollup went on, or from before it was counted again, has another begin.
             Ok((recent, _)) if recent.from == counted.until => report.extend((*recent).clone()),
-            Ok(_) => {}
+            Ok(_) => report.incomplete = Some("an hour was counted meanwhile".to_owned()),
             Err(problem) if counted.until == from => return Err(problem),
-            Err(_) => {}
+            Err(NoAnswer::Overloaded(why)) => report.incomplete = Some(why),
+            Err(problem) => report.incomplete = Some(problem.to_string()),
         }
         Ok(report)
     }

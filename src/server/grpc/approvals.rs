@@ -174,13 +174,26 @@ fn decode_edit(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Chos
     }
 }
 
-/// Watch of approval requests: new ones, and each again when it is answered, withdrawn or expired.
+/// Watch of approval requests: new ones, and each again when it is claimed, commented on, answered or withdrawn, or
+/// expires.
 struct Questions {
-    approvals: Arc<Approvals>,
+    service: ApprovalService,
     tenant: TenantId,
     session: Option<SessionId>,
     /// Requests that were sent as open, with the count of groups that may answer, and of approvals.
     open: BTreeMap<String, (usize, usize)>,
+    /// Newest entry of the audit log whose claims and comments were sent; none before the first poll.
+    noted: Option<u64>,
+}
+
+impl Questions {
+    /// The open requests with a new claim, release or comment.
+    async fn poll_notes(&mut self) -> Result<BTreeSet<String>, Status> {
+        let recent = self.service.approvals.recent_notes(self.tenant).await.map_err(status::gate)?;
+        let before = self.noted.replace(recent.newest).unwrap_or(recent.newest);
+        let new = recent.notes.iter().take_while(|(number, _)| *number > before);
+        Ok(new.map(|(_, id)| id.clone()).collect())
+    }
 }
 
 impl WatchPoll for Questions {
@@ -188,13 +201,14 @@ impl WatchPoll for Questions {
 
     async fn poll_changes(&mut self) -> Result<Vec<Self::Message>, Status> {
         // One read serves all watchers, and all waiting callers.
-        let found = self.approvals.open_questions(self.tenant).await.map_err(status::gate)?;
-        let now = self.approvals.store.now();
+        let found = self.service.approvals.open_questions(self.tenant).await.map_err(status::gate)?;
+        let noted = self.poll_notes().await?;
+        let now = self.service.approvals.store.now();
         let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
         let gone: Vec<String> = self.open.keys().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
         for id in gone {
-            let closed = service::answer_in_time(self.approvals.question(self.tenant, &id)).await?;
+            let closed = service::answer_in_time(self.service.approvals.question(self.tenant, &id)).await?;
             // Beyond the longest page a request may be open and not listed.
             if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
@@ -205,19 +219,28 @@ impl WatchPoll for Questions {
         let is_watched = |question: &&Question| self.session.as_ref().is_none_or(|id| id.as_str() == question.session);
         let listed = found.iter().filter(is_watched);
         let stands = |question: &Question| {
-            let groups = self.approvals.route(self.tenant, question).groups(question.asked_at, now).len();
+            let groups = self.service.approvals.route(self.tenant, question).groups(question.asked_at, now).len();
             (groups, question.seconded_by.len())
         };
         let is_news = |question: &&Question| {
             let stands = stands(question);
             self.open.insert(question.approval_id.clone(), stands) != Some(stands)
         };
-        told.extend(listed.filter(is_news).cloned());
-        let tenant = self.tenant;
+        let (news, others): (Vec<&Question>, Vec<&Question>) = listed.partition(is_news);
+        told.extend(news.into_iter().cloned());
+        let (tenant, approvals) = (self.tenant, &self.service.approvals);
         let response = |question| v1::WatchApprovalsResponse {
-            approval: Some(encode_approval(question, &self.approvals, tenant)),
+            approval: Some(encode_approval(question, approvals, tenant)),
+            noted: false,
         };
-        Ok(told.into_iter().map(response).collect())
+        let mut responses: Vec<v1::WatchApprovalsResponse> = told.into_iter().map(response).collect();
+        for question in others.into_iter().filter(|question| noted.contains(&question.approval_id)) {
+            // Where its comments cannot be read, the watch goes on.
+            let noted = self.service.encode_with_stored_notes(tenant, question.clone()).await;
+            let approval = Some(noted.unwrap_or_else(|_| encode_approval(question.clone(), approvals, tenant)));
+            responses.push(v1::WatchApprovalsResponse { approval, noted: true });
+        }
+        Ok(responses)
     }
 }
 
@@ -310,8 +333,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let session = maybe_session(&request.into_inner().session_id)?;
-        let approvals = Arc::clone(&self.approvals);
-        let questions = Questions { approvals, tenant, session, open: BTreeMap::new() };
+        let questions = Questions { service: self.clone(), tenant, session, open: BTreeMap::new(), noted: None };
         Ok(Response::new(watch(questions, stop)))
     }
 }

@@ -97,7 +97,7 @@ fn decode_bounded(field: &str, text: &str, max: usize) -> DecodeResult<Option<St
 }
 
 /// A text that its caller did not write.
-fn decode_foreign_text(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
+pub(super) fn decode_foreign_text(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
     decode_bounded(field, &storable(text), max)
 }
 

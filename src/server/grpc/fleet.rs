@@ -6,15 +6,16 @@ use tonic::{Request, Response, Status};
 
 use super::{
     MethodResult,
-    decode::{DecodeResult, page_size, required_text, wrong},
+    decode::{DecodeResult, count, note, page_size, required_text, wrong},
     encode, identity,
     limits::PAGE_DEFAULT,
     malformed::MalformedField,
-    service,
+    page, service,
     sessions::halt_state,
     status,
     tenants::of_the_plane,
     time::{point_in_time, timestamp},
+    tool_descriptions,
 };
 use crate::{
     gate::{Insight, NotificationQueue, NotificationTarget, TenantChange},
@@ -267,6 +268,47 @@ impl v1::fleet_service_server::FleetService for FleetService {
         }
     }
 
+    async fn list_tool_descriptions(
+        &self,
+        request: Request<v1::ListToolDescriptionsRequest>,
+    ) -> MethodResult<v1::ListToolDescriptionsResponse> {
+        let tenant = identity::tenant(&request)?;
+        let message = request.into_inner();
+        let most = tool_descriptions::PAGE_MAX;
+        let size = count("page_size", message.page_size, most, most)? as usize;
+        let after = tool_descriptions::decode_page(&message.page_token)?;
+        let found = self.insight.tool_descriptions(tenant, message.only_changed, after.as_ref(), size + 1);
+        let found = service::answer_in_time(Box::pin(found)).await?;
+        let (versions, next_page_token) = page::split_page(found.versions, size, tool_descriptions::page_token);
+        let descriptions = versions.into_iter().map(tool_descriptions::encode).collect();
+        Ok(Response::new(v1::ListToolDescriptionsResponse {
+            descriptions,
+            next_page_token,
+            changed_size: found.changed,
+        }))
+    }
+
+    async fn resolve_tool_description(
+        &self,
+        request: Request<v1::ResolveToolDescriptionRequest>,
+    ) -> MethodResult<v1::ResolveToolDescriptionResponse> {
+        let tenant = identity::tenant(&request)?;
+        let by = identity::actor(&request)?;
+        let message = request.into_inner();
+        let (server, tool) = (required_text("server", &message.server)?, required_text("tool", &message.tool)?);
+        let digest = tool_descriptions::decode_digest("digest", &message.digest)?;
+        let why = note("reason", &message.reason)?.unwrap_or_default();
+        let named = (server.as_str(), tool.as_str(), digest.as_str());
+        let resolved = self.insight.resolve_tool_description(tenant, named, message.accept, (&by, &why));
+        match service::answer_in_time(Box::pin(resolved)).await? {
+            Some(version) => {
+                let description = Some(tool_descriptions::encode(version));
+                Ok(Response::new(v1::ResolveToolDescriptionResponse { description }))
+            }
+            None => Ok(wrong("digest", "is of no stored description of this tool")?),
+        }
+    }
+
     async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> MethodResult<v1::GetUsageResponse> {
         let tenant = self.tenant(&request, &request.get_ref().tenant)?;
         let message = request.into_inner();
@@ -287,6 +329,7 @@ impl v1::fleet_service_server::FleetService for FleetService {
             end_time: Some(timestamp(report.until)),
             total: Some(encode_totals(&report.total)),
             groups: groups.collect(),
+            incomplete_reason: report.incomplete.unwrap_or_default(),
         }))
     }
 }

@@ -15,6 +15,7 @@ use callgate_core::domain::{
     session_state::CallState,
     tenant::TenantState,
     tool::RiskLevel,
+    tool_descriptions::DescriptionState,
     usage_report::UsageDimension,
 };
 use callgate_proto::v1;
@@ -101,6 +102,7 @@ mirrors! {
     UsageDimension = UsageDimension { Time, Tool, Agent, Model }
     Role = Role { Agent, Approver, Operator, Analyst, Admin }
     TenantState = TenantState { Active, Suspended, Deleted }
+    DescriptionState = ToolDescriptionState { First, Changed, Accepted, Rejected }
     RolloutState = PolicyRolloutState { Running, Promoted, Aborted }
     DifferenceKind = BacktestChangeKind { NewlyRefused, NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused }
 }

@@ -42,6 +42,7 @@ mod tenancy;
 mod tenants;
 pub mod time;
 mod tokens;
+mod tool_descriptions;
 mod watch;
 
 pub use adapters::Front;

@@ -11,16 +11,17 @@ use super::{
     large_messages::LargeMessageLimit,
     shutdown::Stop,
     status::{self, StatusSource},
+    tool_descriptions,
 };
 use crate::{
-    gate::{Approvals, Decisions, Gate, Identities},
+    gate::{Approvals, Decisions, Gate, Identities, Insight},
     telemetry,
 };
 use callgate_core::domain::{
     audit::Actor,
     call,
     identity::{CredentialId, Identity, Role},
-    ids::ToolName,
+    ids::{AgentId, ToolName},
     tool::InjectAs,
 };
 use callgate_proto::v1;
@@ -45,6 +46,7 @@ pub(super) struct GateService {
     decisions: Arc<Decisions>,
     approvals: Arc<Approvals>,
     identities: Arc<Identities>,
+    insight: Arc<Insight>,
     stop: Stop,
     large: LargeMessageLimit,
 }
@@ -56,6 +58,7 @@ impl GateService {
             decisions,
             approvals,
             identities: Arc::clone(&gate.identities),
+            insight: Arc::clone(&gate.insight),
             stop,
             large: LargeMessageLimit::default(),
         }
@@ -305,6 +308,27 @@ impl v1::gate_service_server::GateService for GateService {
         };
         let tools = decode::tools(&request.get_ref().tools)?.into_iter().map(describe).collect();
         Ok(Response::new(v1::DescribeToolsResponse { tools, policy_version: policy.version.to_string() }))
+    }
+
+    async fn report_tools(&self, request: Request<v1::ReportToolsRequest>) -> MethodResult<v1::ReportToolsResponse> {
+        let identity = identity::of(&request)?;
+        let message = request.into_inner();
+        let agent = Some(message.agent_id.as_str()).filter(|agent| !agent.is_empty());
+        if agent.is_some() && !identity.may_ask_for(agent) {
+            return Err(status::agent_rejection_status());
+        }
+        let agent = decode::optional(&message.agent_id, |agent| AgentId::parse("agent_id", agent))?;
+        let (server, tools) = tool_descriptions::decode_report(&message)?;
+        let by = match (&identity.credential, agent) {
+            (CredentialId::Local, agent) => agent.map(|agent| agent.to_string()).unwrap_or_default(),
+            (_, Some(agent)) => format!("{}, agent {agent}", identity.name),
+            (_, None) => identity.name.clone(),
+        };
+        let stored = self.insight.report_tools(identity.tenant, (&server, &by), &tools);
+        if !answer_in_time(Box::pin(stored)).await? {
+            return Ok(tool_descriptions::full()?);
+        }
+        Ok(Response::new(v1::ReportToolsResponse {}))
     }
 
     type ConnectStream = connect::Frames;

@@ -137,8 +137,7 @@ names! {
     METRIC_SESSIONS_STOPPED = "callgate.sessions.stopped",
     /// Gauge, `{halt}`: halts in force in the whole database, by [`HALT_KIND`].
     METRIC_HALTS = "callgate.halts",
-    /// Gauge, seconds: remaining validity of a certificate that this replica presents, by [`CERTIFICATE`]. Negative
-    /// after its expiry.
+    /// Gauge, seconds: remaining validity of a certificate that this replica presents, by [`CERTIFICATE`].
     METRIC_CERTIFICATE_LEFT = "callgate.certificate.remaining",
     /// Counter, `{value}`: redacted secrets, by [`REDACTION`].
     METRIC_REDACTIONS = "callgate.redactions",
@@ -169,8 +168,7 @@ names! {
     /// Gauge, 0 or 1: 1 while the policy file is rejected. The former policy stays active, and a start would fail. Only
     /// with `--policy`.
     METRIC_POLICY_FILE_REJECTED = "callgate.policy.file.rejected",
-    /// Gauge, 0 to 1: elapsed share of the lifetime of a certificate that this replica presents, by [`CERTIFICATE`].
-    /// Above 1 after its expiry.
+    /// Gauge: elapsed share of the lifetime of a certificate that this replica presents, by [`CERTIFICATE`].
     METRIC_CERTIFICATE_USED = "callgate.certificate.lifetime.used",
     /// Gauge, seconds: remaining validity of the token that expires next, by [`TENANT`]: of the tokens that were used
     /// within the hour and expire. Of the whole database.
@@ -185,6 +183,8 @@ names! {
     /// Gauge, 0 or 1: 1 if the last verification found the tenant's audit log changed, by [`TENANT`]. Every replica
     /// verifies the audit logs at its start and every six hours, and when an operator does.
     METRIC_AUDIT_BROKEN = "callgate.audit.broken",
+    /// Gauge, `{description}`: changed descriptions of MCP tools, neither accepted nor rejected, by [`TENANT`].
+    METRIC_CHANGED_TOOLS = "callgate.tools.changed",
 }
 
 names! {

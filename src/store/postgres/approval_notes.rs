@@ -1,10 +1,11 @@
 //! Claims and comments on approval requests: entries of the audit log.
 
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
     decode::{LoadedRow, at, corrupt, count},
+    row::big,
     sealed,
 };
 use crate::{error::StoreError, sealing::TenantStorage};
@@ -51,6 +52,33 @@ impl Store {
             })
         };
         self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(note).collect()).await
+    }
+
+    /// Numbers of the claims, releases and comments after an entry of the audit log, with their requests; and the
+    /// number of the newest entry. Without an entry there are none.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn noted_since(
+        &self,
+        tenant: TenantId,
+        after: Option<u64>,
+    ) -> Result<(u64, Vec<(u64, String)>), StoreError> {
+        let read = async |conn: &mut PgConnection| {
+            let head = sqlx::query("select coalesce(max(number), 0) as head from audit where tenant_id = $1");
+            let head = count(&head.bind(tenant.0).fetch_one(&mut *conn).await?, "head")?;
+            let Some(after) = after.filter(|after| *after < head) else { return Ok((head, Vec::new())) };
+            let noted = sqlx::query(
+                "select number, words[5] as approval_id from audit
+                 where tenant_id = $1 and number > $2 and number <= $3 and words[5] is not null
+                   and kind in ('approval_claimed', 'approval_released', 'approval_commented')
+                 order by number desc limit $4",
+            );
+            let noted = noted.bind(tenant.0).bind(big(after)).bind(big(head)).bind(NOTES_MAX);
+            let of = |row: &PgRow| -> LoadedRow<_> { Ok((count(row, "number")?, row.try_get("approval_id")?)) };
+            Ok((head, noted.fetch_all(conn).await?.iter().map(of).collect::<LoadedRow<_>>()?))
+        };
+        self.readers.read_of(&[tenant], read).await
     }
 
     /// Stores a claim, its release or a comment.

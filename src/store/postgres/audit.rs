@@ -249,6 +249,17 @@ impl Store {
     }
 }
 
+/// Number of the first entry of the tenant `$1` since `$2`; one more than the last one's without a time. Entries are
+/// numbered in the order of their times, which have no index. A missing entry ends the halving at a higher number.
+const FIRST_SINCE: &str = "with recursive halved (low, high) as (
+    select 0::bigint, coalesce(max(number), 0) + 1 from audit where tenant_id = $1
+    union all
+    select case when a.at < to_timestamp($2 / 1000.0) then a.number else low end,
+      case when a.at < to_timestamp($2 / 1000.0) then high else a.number end
+    from halved, audit a
+    where a.tenant_id = $1 and a.number = (low + high) / 2 and high - low > 1 and $2::bigint is not null)
+  select min(high) from halved";
+
 /// The entries of a page, and the number before which the search goes on. Numbers have no gap, so that a range of them
 /// bounds the search.
 async fn search(
@@ -257,10 +268,10 @@ async fn search(
     filter: &AuditFilter,
     (before, max): (Option<i64>, usize),
 ) -> LoadedRow<(Vec<PgRow>, Option<u64>)> {
-    let head = sqlx::query_scalar("select coalesce(max(number), 0) + 1 from audit where tenant_id = $1");
+    let first = sqlx::query_scalar(FIRST_SINCE).bind(tenant.0).bind(filter.until.map(Timestamp::as_millis));
     let before = match before {
         Some(before) => before,
-        None => head.bind(tenant.0).fetch_one(&mut *conn).await?,
+        None => first.fetch_one(&mut *conn).await?,
     };
     let least = (before - SEARCHED_MAX).max(1);
     let rows = sqlx::query(

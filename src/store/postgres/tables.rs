@@ -61,7 +61,7 @@ const fn table(owner: RowOwner, name: &'static str) -> Table {
 }
 
 /// Call trees first, then their tables in lock order.
-pub(super) static TABLES: [Table; 33] = [
+pub(super) static TABLES: [Table; 34] = [
     Table { ends: Apart, epoch: Some(Tree), ..table(Tree, "call_tree") },
     Table {
         ends: Apart,
@@ -142,6 +142,17 @@ pub(super) static TABLES: [Table; 33] = [
         expire: Some(("bulkhead_leases", "d.lease_until < to_timestamp($2 / 1000.0) - interval '1 day'")),
         shard: false,
         ..table(Session, "bulkhead_lease")
+    },
+    // All of a tool, once none of them was reported for so long: an older one is what a newer one is compared with.
+    Table {
+        note: Some("first_reported_by"),
+        expire: Some((
+            "tool_descriptions",
+            "n.calls_days is not null and not exists (select from tool_description m where m.tenant_id = d.tenant_id
+               and m.server = d.server and m.tool = d.tool
+               and m.last_reported_at >= to_timestamp($2 / 1000.0 - n.calls_days * 86400))",
+        )),
+        ..table(Tenant, "tool_description")
     },
     table(Tenant, "tenant"),
     table(Tenant, "analyst"),

@@ -190,3 +190,52 @@ async fn backtest_runs_in_the_background_for_its_tenant_alone_until_cancelled() 
         policies.list_policies(with_token(Some(&agent), Default::default())).await.expect("a list").into_inner();
     assert!(stored.revisions.is_empty(), "nothing was stored");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rollout_is_started_compared_and_promoted_on_its_page() {
+    let plane = serve_console(&Policy::default()).await;
+    let (root, _) = token(&plane.gate, who("root", &[Role::Admin])).await;
+    let mut admin = Browser::with_token(&plane, &root).await;
+    let mut analyst = Browser::of(&plane, "ann", &[Role::Analyst]).await;
+    let apply = callgate_proto::v1::ApplyPolicyRequest {
+        text: STRICT.into(),
+        mode: callgate_proto::v1::ApplyMode::Store.into(),
+        ..Default::default()
+    };
+    let mut policies = PolicyServiceClient::new(plane.channel().await);
+    let hash = policies.apply_policy(with_token(Some(&root), apply)).await.expect("stored").into_inner().hash;
+
+    let page = admin.get(&format!("/policy/rollout?hash={hash}")).await.ok();
+    assert!(page.contains("There was no rollout yet.") && page.contains(&format!("value=\"{hash}\"")), "{page}");
+    let wrong = [("what", "start"), ("hash", hash.as_str()), ("share", "<b>many"), ("agents", "")];
+    let refused = admin.post("/policy/rollout", &wrong).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.html);
+    assert!(refused.html.contains("share: must be a percentage") && refused.html.contains("&#60;b&#62;many"));
+    let begin =
+        [("what", "start"), ("hash", hash.as_str()), ("share", ""), ("agents", " desk \r\n"), ("note", "a try")];
+    assert_eq!(analyst.post("/policy/rollout", &begin).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(admin.post("/policy/rollout", &begin).await.location(), "/policy/rollout");
+    plane.gate.store.skip(2_100);
+
+    let (agent, _) = token(&plane.gate, who("bot", &[Role::Agent])).await;
+    let mut client = plane.client().await;
+    let caller = callgate_proto::v1::Caller { agent_id: "desk".into(), ..crate::common::wire::caller("s1") };
+    let asked =
+        callgate_proto::v1::EvaluateRequest { caller: Some(caller), ..question("s1", call("c1", "get_order", "{}")) };
+    evaluate_as(Some(&agent), &mut client, asked).await;
+    let page = analyst.get("/policy/rollout").await.ok();
+    assert!(page.contains("It judges the agents desk.") && page.contains("a try"), "{page}");
+    assert!(page.contains("DENY") && page.contains("href=\"/calls/s1/c1\""), "{page}");
+    assert!(page.contains("Only administrators") && !page.contains("value=\"promote\""), "{page}");
+    let part = analyst.get("/policy/rollout?part=standing").await.ok();
+    assert!(part.contains("id=\"standing\"") && !part.contains("<html"), "{part}");
+
+    // The rollout that the page showed, and no other one.
+    let other = [("what", "promote"), ("hash", &"0".repeat(64)[..])];
+    assert_eq!(admin.post("/policy/rollout", &other).await.status, StatusCode::NOT_FOUND);
+    let end = [("what", "promote"), ("hash", hash.as_str()), ("note", "as compared")];
+    assert_eq!(admin.post("/policy/rollout", &end).await.location(), "/policy/rollout");
+    let page = admin.get("/policy/rollout").await.ok();
+    assert!(page.contains("promoted") && page.contains("Start a rollout"), "{page}");
+    assert!(admin.get("/policy").await.ok().contains("as compared"));
+}

@@ -37,7 +37,7 @@ struct Page {
     /// Reason why the usage is not known.
     problem: Option<String>,
     /// End of the counted calls, where that is earlier than now.
-    behind: Option<Option<Timestamp>>,
+    behind: Option<usage::UsageDelay>,
     total: UsageTotals,
     times: Vec<usage::SpendBar>,
     tables: Vec<CostTable>,

@@ -20,6 +20,7 @@ mod policy;
 mod policy_change;
 mod raise;
 mod retries;
+mod rollout;
 mod session;
 mod session_search;
 mod sessions;
@@ -27,6 +28,7 @@ mod sign_in;
 mod tenants;
 mod timeline;
 mod tokens;
+mod tool_descriptions;
 mod tools;
 mod trace;
 mod unhealthy_tools;
@@ -73,8 +75,10 @@ pub(super) fn router() -> Router<Console> {
         .merge(tokens::router())
         .merge(learning::router())
         .merge(tools::router())
+        .merge(tool_descriptions::router())
         .merge(policy::router())
         .merge(policy_change::router())
+        .merge(rollout::router())
         .merge(difference::router())
         .merge(backtest::router())
 }

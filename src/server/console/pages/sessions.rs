@@ -11,6 +11,7 @@ use prost_types::Timestamp;
 use serde::Deserialize;
 use tokio::try_join;
 use tonic::{Code, Status};
+use url::form_urlencoded;
 
 use super::session_search::{DECISIONS, HOURS, OUTCOMES, STATES, Search};
 use crate::console::{
@@ -41,6 +42,8 @@ pub(super) fn router() -> Router<Console> {
 
 /// Sessions of a page.
 pub(super) const PAGE: usize = 50;
+/// Users and agents that are linked, each: those with the latest calls.
+const LINKED: u32 = 100;
 /// Answers in a row that a page asks for by itself: a bound of the time that it searches.
 const ANSWERS_MAX: u32 = 20;
 
@@ -180,6 +183,32 @@ impl Suggestions {
     }
 }
 
+/// Users and agents, each as a link to their sessions.
+#[derive(Template)]
+#[template(path = "names.html", blocks = ["links"])]
+struct Names {
+    frame: Frame,
+    /// Title and kind, and names with their addresses.
+    lists: [(&'static str, Vec<(String, String)>); 2],
+}
+
+impl Names {
+    async fn read(visitor: &Visitor) -> Result<Self, PageError> {
+        let of = async |kind: NameKind, field: &str| {
+            let asked = ListNamesRequest { kind: kind.into(), text: String::new(), max_names: LINKED };
+            let found = SessionServiceClient::new(visitor.calls.clone()).list_names(asked).await?.into_inner();
+            let link = |name: String| {
+                let value: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+                (name, format!("{PATH}?{field}={value}"))
+            };
+            Ok::<_, PageError>(found.names.into_iter().map(|entry| link(entry.name)).collect::<Vec<_>>())
+        };
+        let (users, agents) = try_join!(of(NameKind::User, "user"), of(NameKind::Agent, "agent"))?;
+        let frame = Frame::new(visitor, PATH, "Users and agents");
+        Ok(Self { frame, lists: [("Users", users), ("Agents", agents)] })
+    }
+}
+
 async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response, PageError> {
     let field = match search.part.as_str() {
         "agents" => Some((NameKind::Agent, &search.agent)),
@@ -187,6 +216,11 @@ async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response
         "tools" => Some((NameKind::Tool, &search.tool)),
         _ => None,
     };
+    if search.part == "names" || search.part == "links" {
+        let names = Names::read(&visitor).await?;
+        let html = if search.part == "links" { names.as_links().render()? } else { names.render()? };
+        return Ok(Html(html).into_response());
+    }
     if let Some((kind, text)) = field {
         return Ok(Html(Suggestions::of(&visitor, kind, text).await?.render()?).into_response());
     }

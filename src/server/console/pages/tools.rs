@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::try_join;
 use tonic::Code;
 
-use super::unhealthy_tools::TroubleRow;
+use super::{tool_descriptions, unhealthy_tools::TroubleRow};
 use crate::console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor};
 use callgate_proto::{
     time::unix_ms,
@@ -43,6 +43,8 @@ struct Page {
     days: u32,
     tool: String,
     now: QualityView,
+    /// Changed descriptions of tools; none where they cannot be read.
+    changed: Option<u64>,
 }
 
 /// The part that is refreshed each second.
@@ -88,8 +90,9 @@ async fn show(visitor: Visitor, Query(asked): Query<ToolsQuery>) -> Result<Html<
     let wanted = GetToolQualityRequest { tool: tool.clone(), days };
     let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
     let report = async { Ok(profiles.get_tool_quality(wanted).await?.into_inner()) };
-    let (now, report) = try_join!(now, report)?;
-    let page = Page { frame, coerced: list_coerced_fields(&report), report, days, tool, now };
+    let changed = async { Ok(tool_descriptions::count_changed(&visitor).await.ok()) };
+    let (now, report, changed) = try_join!(now, report, changed)?;
+    let page = Page { frame, coerced: list_coerced_fields(&report), report, days, tool, now, changed };
     Ok(Html(if asked.part == "report" { page.as_report().render()? } else { page.render()? }))
 }
 

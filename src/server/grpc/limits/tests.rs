@@ -28,6 +28,7 @@ use callgate_core::{
         rollout::{AGENTS_MAX, SHARE_MAX},
         session_state::{LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
         tenant::{MONTHS_DAYS_MIN, TENANT_NAME_BYTES_MAX, TERM_DAYS_MAX},
+        tool_descriptions::{DESCRIPTION_BYTES_MAX, DIGEST_DIGITS, REPORTED_MAX, SCHEMA_BYTES_MAX},
         tree::{OPEN_MAX, SESSIONS_MAX},
     },
     rules::budget::HINT_FROM_PERCENT,
@@ -84,6 +85,10 @@ fn numbers_of_calls() -> Numbers {
             plain([&SUMMARY_TOKENS_MIN, &SUMMARY_TOKENS_MAX, &SUMMARY_TOKENS_DEFAULT]),
         ),
         ("DescribeToolsRequest.tools", plain([&DESCRIBED_MAX])),
+        ("ReportToolsRequest.tools", plain([&REPORTED_MAX])),
+        ("ReportedTool.digest", plain([&DIGEST_DIGITS])),
+        ("ReportedTool.description", vec![bytes(DESCRIPTION_BYTES_MAX)]),
+        ("ReportedTool.schema_json", vec![bytes(SCHEMA_BYTES_MAX)]),
         (
             "RecordRequest.progress ToolCall.justification ResolveApprovalRequest.reason \
              ResolveApprovalsRequest.reason CommentApprovalRequest.text \
@@ -92,7 +97,7 @@ fn numbers_of_calls() -> Numbers {
              StartPolicyRolloutRequest.note EndPolicyRolloutRequest.note ForgetRequest.reason \
              ExportSubjectRequest.reason HaltRequest.reason ResumeRequest.reason SetPhaseRequest.reason \
              SettleOutcomeRequest.reason RaiseBudgetRequest.reason SuspendTenantRequest.reason \
-             ResumeTenantRequest.reason DeleteTenantRequest.reason",
+             ResumeTenantRequest.reason DeleteTenantRequest.reason ResolveToolDescriptionRequest.reason",
             vec![bytes(NOTE_BYTES_MAX)],
         ),
     ]
@@ -118,6 +123,7 @@ fn numbers_of_lists_and_commands() -> Numbers {
         ("ApprovalService", plain([&COMMENTS_MAX])),
         ("ApprovalService.ClaimApproval", vec![(CLAIM_MS / 60_000).to_string()]),
         ("AuditService.ListAuditEntries", vec!["20000".to_owned()]),
+        ("ListToolDescriptionsRequest.page_size", plain([&crate::grpc::tool_descriptions::PAGE_MAX])),
         ("GetUsageRequest.page_size", plain([&100, &500])),
         ("GetUsageRequest.start_time", vec!["24".to_owned(), "400 days".to_owned()]),
         ("UsageDimension.USAGE_DIMENSION_TIME", vec!["48".to_owned()]),

@@ -25,6 +25,7 @@ pub(super) struct UpkeepMetrics {
     policy_file_rejected: Gauge<u64>,
     budgets_near: Gauge<u64>,
     audit_broken: Gauge<u64>,
+    changed_tools: Gauge<u64>,
 }
 
 impl UpkeepMetrics {
@@ -44,6 +45,11 @@ impl UpkeepMetrics {
             ),
             budgets_near: make.gauge(names::METRIC_BUDGETS_NEAR, "{budget}", "Budgets near their limit."),
             audit_broken: make.gauge(names::METRIC_AUDIT_BROKEN, "", "1 if the audit log was changed."),
+            changed_tools: make.gauge(
+                names::METRIC_CHANGED_TOOLS,
+                "{description}",
+                "Changed descriptions of tools that nobody has accepted or rejected.",
+            ),
         };
         metrics.begin(names::NONE.into());
         metrics
@@ -103,5 +109,16 @@ impl Metrics {
     pub fn audited(&self, tenant: TenantId, is_broken: bool) {
         let label = self.tenants.label(&tenant.0, true);
         self.upkeep.audit_broken.record(is_broken.into(), &[KeyValue::new(names::TENANT, label)]);
+    }
+    /// Records the changed descriptions of tools, of these tenants.
+    pub fn changed_tools(&self, tenants: &[TenantId], changed: &BTreeMap<TenantId, u64>) {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for tenant in tenants {
+            let count = changed.get(tenant).copied().unwrap_or_default();
+            *counts.entry(self.tenants.label(&tenant.0, true).to_string()).or_default() += count;
+        }
+        for (tenant, count) in counts {
+            self.upkeep.changed_tools.record(count, &[KeyValue::new(names::TENANT, tenant)]);
+        }
     }
 }

@@ -20,7 +20,7 @@ const TOP: u32 = 5;
 pub(super) struct DayUsage {
     pub(super) problem: Option<String>,
     /// End of the counted calls, where that is earlier than now.
-    pub(super) behind: Option<Option<Timestamp>>,
+    pub(super) behind: Option<UsageDelay>,
     pub(super) total: UsageTotals,
     pub(super) hours: Vec<SpendBar>,
     pub(super) tools: Vec<UsageRow>,
@@ -97,9 +97,16 @@ impl DayUsage {
 /// Age of the last counted call from which a page says so, in milliseconds.
 const BEHIND_MS: i64 = 60_000;
 
-/// End of the counted calls, where that is not now.
-pub(in crate::console::pages) fn find_delay(usage: &GetUsageResponse, now: i64) -> Option<Option<Timestamp>> {
-    (now - unix_ms(usage.end_time.as_ref()) > BEHIND_MS).then_some(usage.end_time)
+/// End of the counted calls, where that is not now, and why.
+pub(in crate::console::pages) struct UsageDelay {
+    pub(in crate::console::pages) until: Option<Timestamp>,
+    pub(in crate::console::pages) reason: String,
+}
+
+/// The delay of the counted calls, if any.
+pub(in crate::console::pages) fn find_delay(usage: &GetUsageResponse, now: i64) -> Option<UsageDelay> {
+    let is_behind = now - unix_ms(usage.end_time.as_ref()) > BEHIND_MS;
+    is_behind.then(|| UsageDelay { until: usage.end_time, reason: usage.incomplete_reason.clone() })
 }
 
 /// The groups of a property. A name leads to the sessions with it, by this field of their search.
