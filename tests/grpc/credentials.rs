@@ -210,7 +210,7 @@ async fn a_token_that_is_read_slowly_exists() {
     if let Err(status) = asking.await.expect("no panic") {
         assert_eq!(pair(&status), (Code::Unavailable, "CREDENTIALS_UNCHECKED".into()), "{status:?}");
     }
-    until("it is read", async || ask(&channel, bearer(&agent, evaluate_request("s"))).await.is_ok()).await;
+    Box::pin(until("it is read", async || ask(&channel, bearer(&agent, evaluate_request("s"))).await.is_ok())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -236,7 +236,7 @@ async fn session_is_watched_in_memory() {
     let mut sessions = v1::session_service_client::SessionServiceClient::new(server.channel().await);
     let mut client = server.client().await;
     evaluate(&mut client, question("s", call("c1", "get_order", "{}"))).await;
-    let session = v1::WatchSessionRequest { session_id: "s".to_owned(), ..Default::default() };
+    let session = v1::WatchSessionRequest { session_id: "s".to_owned() };
     let mut watched = in_time("a watch", sessions.watch_session(session)).await.expect("a stream").into_inner();
     let first = in_time("its first state", watched.message()).await.expect("answered").expect("a state");
     assert_eq!(first.state.expect("a state").calls.len(), 1);

@@ -6,21 +6,19 @@ use serde_json::Value;
 
 use super::inventory::described;
 use callgate_core::domain::{
-    digest, ids,
-    tool_descriptions::{DESCRIPTION_BYTES_MAX, SCHEMA_BYTES_MAX},
+    digest,
+    ids::ToolName,
+    tool_descriptions::{DESCRIPTION_BYTES_MAX, DescriptionTexts, ReportedTool, SCHEMA_BYTES_MAX},
 };
-use callgate_proto::v1::ReportedTool;
 
 /// The tools of a page of a list, the `result` of a response, by the names that policies have. The last of two tools of
 /// one name counts, and one whose name policies cannot have is left out.
 #[must_use]
 pub(crate) fn reported_tools(page: &Value, named: impl Fn(&str) -> String) -> Vec<ReportedTool> {
-    let mut reported: BTreeMap<String, ReportedTool> = BTreeMap::new();
+    let mut reported: BTreeMap<ToolName, ReportedTool> = BTreeMap::new();
     for tool in page.get("tools").and_then(Value::as_array).into_iter().flatten() {
         let Some(name) = tool.get("name").and_then(Value::as_str).map(&named) else { continue };
-        if ids::ToolName::parse("tool", &name).is_err() {
-            continue;
-        }
+        let Ok(name) = ToolName::parse("tool", &name) else { continue };
         let mut members = described(tool);
         let digest = digest::of_text(&Value::Object(members.clone()).to_string());
         let description = match members.remove("description") {
@@ -30,7 +28,8 @@ pub(crate) fn reported_tools(page: &Value, named: impl Fn(&str) -> String) -> Ve
         };
         let (description, schema_json) = (cut(description, DESCRIPTION_BYTES_MAX), Value::Object(members).to_string());
         let schema_json = cut(schema_json, SCHEMA_BYTES_MAX);
-        reported.insert(name.clone(), ReportedTool { tool: name, digest, description, schema_json });
+        let texts = DescriptionTexts { digest, description, schema: schema_json };
+        reported.insert(name.clone(), ReportedTool { tool: name, texts });
     }
     reported.into_values().collect()
 }
@@ -58,17 +57,17 @@ mod tests {
     fn every_difference_changes_the_digest_and_an_order_does_not() {
         let read = |text: &str| of(&serde_json::from_str(text).expect("JSON"));
         let tool = read(r#"{"name":"a","description":"Sends.","inputSchema":{"type":"object","title":"x"}}"#);
-        assert_eq!((tool.tool.as_str(), tool.description.as_str()), ("mcp__t__a", "Sends."));
-        assert_eq!(tool.schema_json, r#"{"inputSchema":{"title":"x","type":"object"}}"#);
+        assert_eq!((tool.tool.as_str(), tool.texts.description.as_str()), ("mcp__t__a", "Sends."));
+        assert_eq!(tool.texts.schema, r#"{"inputSchema":{"title":"x","type":"object"}}"#);
         let again =
             read(r#"{"inputSchema":{"title":"x","type":"object"},"_meta":{"n":1},"description":"Sends.","name":"a"}"#);
-        assert_eq!(tool.digest, again.digest);
+        assert_eq!(tool.texts.digest, again.texts.digest);
         for other in [
             r#"{"name":"a","description":"Sends!","inputSchema":{"type":"object","title":"x"}}"#,
             r#"{"name":"a","description":"Sends.","inputSchema":{"type":"object","title":"y"}}"#,
             r#"{"name":"a","description":"Sends.","inputSchema":{"type":"object","title":"x"},"annotations":{}}"#,
         ] {
-            assert_ne!(tool.digest, read(other).digest, "{other}");
+            assert_ne!(tool.texts.digest, read(other).texts.digest, "{other}");
         }
     }
 
@@ -76,9 +75,12 @@ mod tests {
     fn long_texts_are_cut_and_their_ends_still_count() {
         let long = |end: &str| of(&json!({"name": "a", "description": format!("{}{end}", "é".repeat(20_000))}));
         let (one, other) = (long("1"), long("2"));
-        assert_eq!((&one.description, one.description.len()), (&other.description, DESCRIPTION_BYTES_MAX));
-        assert_ne!(one.digest, other.digest);
-        let nul = of(&json!({"name": "a", "description": "\0".repeat(20_000)})).description;
+        assert_eq!(
+            (&one.texts.description, one.texts.description.len()),
+            (&other.texts.description, DESCRIPTION_BYTES_MAX)
+        );
+        assert_ne!(one.texts.digest, other.texts.digest);
+        let nul = of(&json!({"name": "a", "description": "\0".repeat(20_000)})).texts.description;
         assert!((DESCRIPTION_BYTES_MAX - 3..=DESCRIPTION_BYTES_MAX).contains(&nul.len()) && !nul.contains('\0'));
     }
 
@@ -87,7 +89,7 @@ mod tests {
         let page = json!({"tools": [{"name": "a\u{1}"}, {}, 7, {"name": "a"}, {"name": "a", "title": "b"}]});
         let tools = reported_tools(&page, str::to_owned);
         assert_eq!(tools.len(), 1);
-        assert_eq!(tools[0].schema_json, r#"{"title":"b"}"#);
+        assert_eq!(tools[0].texts.schema, r#"{"title":"b"}"#);
         assert!(reported_tools(&json!("no list"), str::to_owned).is_empty());
     }
 }

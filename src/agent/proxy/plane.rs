@@ -24,10 +24,11 @@ use crate::{
     pending_call::PendingCall,
 };
 use callgate_client::remote::{AuthenticatedChannel, reason, refusal};
+use callgate_core::domain::tool_descriptions::ReportedTool;
 use callgate_proto::{
     time::duration,
     v1::{
-        Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ReportToolsRequest, ReportedTool, ToolCall, Verdict,
+        self, Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ReportToolsRequest, ToolCall, Verdict,
         WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
         gate_service_client::GateServiceClient,
     },
@@ -80,16 +81,20 @@ impl DescribedTools {
         if described.len() > DESCRIBED_MAX {
             described.clear();
         }
-        tools.retain(|tool| described.insert((tool.tool.clone(), tool.digest.clone())));
+        tools.retain(|tool| described.insert(key(tool)));
         tools
     }
 
     fn forget(&self, tools: &[ReportedTool]) {
         let mut described = self.0.lock();
         for tool in tools {
-            described.remove(&(tool.tool.clone(), tool.digest.clone()));
+            described.remove(&key(tool));
         }
     }
+}
+
+fn key(tool: &ReportedTool) -> (String, String) {
+    (tool.tool.to_string(), tool.texts.digest.clone())
 }
 
 /// Unstored reports.
@@ -203,7 +208,14 @@ impl ServerConnection {
 
     async fn send_tools(&self, server: &str, tools: &[ReportedTool]) -> Result<(), Status> {
         let (began, agent_id) = (Instant::now(), self.caller.agent_id.clone());
-        let message = ReportToolsRequest { server: server.to_owned(), agent_id, tools: tools.to_vec() };
+        let encode = |ReportedTool { tool, texts }: &ReportedTool| v1::ReportedTool {
+            tool: tool.to_string(),
+            digest: texts.digest.clone(),
+            description: texts.description.clone(),
+            schema_json: texts.schema.clone(),
+        };
+        let tools = tools.iter().map(encode).collect();
+        let message = ReportToolsRequest { server: server.to_owned(), agent_id, tools };
         loop {
             match self.gate.clone().report_tools(with_timeout(AWAY, message.clone())).await {
                 Err(status) if is_passing(&status) && began.elapsed() < REPORT => sleep(PAUSE).await,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    belief::{Belief, HYPOTHESES, Hypothesis, Mending},
+    belief::{Belief, HYPOTHESES, Hypothesis, Mending, PlannedRetry},
     environment::DAY_S,
     learner::SimulatedFailure,
     policies::RETRIES_MAX,
@@ -151,14 +151,14 @@ impl MendingTimes {
         Mixture { chance, ..learned }
     }
 
-    /// The wait of the next retry, and whether it is a probe, if there is one.
+    /// The next retry, if there is one, and whether it is a probe.
     pub(crate) fn decide(
         &mut self,
         tool: usize,
         failed: &SimulatedFailure,
         at: f64,
         chain: &mut Option<Chain>,
-    ) -> Option<(usize, bool)> {
+    ) -> Option<(PlannedRetry, bool)> {
         let state = match failed.circumstances.failures {
             0 | 1 => 0,
             _ => 1 + bucket(failed.circumstances.failing_ms),
@@ -171,12 +171,13 @@ impl MendingTimes {
         chain.belief.pass(at);
         let planned = chain.belief.plan(DEPTH);
         if planned.worth > 0.0 && failed.attempt <= RETRIES_MAX {
-            return Some((planned.wait, false));
+            return Some((planned, false));
         }
         let is_hopeless = matches!(failed.kind, FailureKind::InvalidArgument | FailureKind::Auth);
         let is_drawn = ((failed.seed >> 20) % 10_000) as f64 / 10_000.0 < PROBE_SHARE;
         if failed.attempt <= PROBE_ATTEMPT_MAX && !is_hopeless && is_drawn {
-            return Some(((failed.seed >> 40) as usize % WAITS_MS.len(), true));
+            let wait = (failed.seed >> 40) as usize % WAITS_MS.len();
+            return Some((PlannedRetry { wait, ..planned }, true));
         }
         let ended = *chain;
         self.learn_chain(tool, failed.kind, at, &ended);

@@ -112,9 +112,9 @@ impl RetryPolicy {
                 (failed.attempt <= RETRIES_MAX).then(|| after(WAITS_MS[wait]))
             }
             Self::Mending(learned) => {
-                let (wait, probe) = learned.decide(*index, failed, *at, &mut memory.chain)?;
-                let told = GivenAdvice { p: 0.0, retryable: true, probe };
-                Some(ChosenRetry { told, ..after(WAITS_MS[wait]) })
+                let (planned, probe) = learned.decide(*index, failed, *at, &mut memory.chain)?;
+                let told = GivenAdvice { p: planned.p, retryable: true, probe };
+                Some(ChosenRetry { told, ..after(WAITS_MS[planned.wait]) })
             }
             Self::Flag => {
                 let backoff = WAITS_MS[(failed.attempt as usize - 1).min(WAITS_MS.len() - 1)];

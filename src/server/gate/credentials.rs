@@ -248,7 +248,9 @@ impl Identities {
                 if self.find_cached_token(id).is_none() {
                     self.read_tokens(Some(id)).await.map_err(|_| CredentialRejection::Unchecked)?;
                 }
-                let known = self.find_cached_token(id).ok_or_else(|| self.credentials.reject_read(id, CredentialRejection::Unknown(NO_SUCH)))?;
+                let known = self
+                    .find_cached_token(id)
+                    .ok_or_else(|| self.credentials.reject_read(id, CredentialRejection::Unknown(NO_SUCH)))?;
                 known
                     .token
                     .rejection_reason(self.store.now())

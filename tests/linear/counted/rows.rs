@@ -309,9 +309,12 @@ rows! {
         let settings = json!({"mcpServers": {"x": value(t)}}).to_string();
         count(|| (mcp::config::wrap(&settings, "callgate", &[]).is_ok(), mcp::config::unwrap(t).is_ok()))
     };
-    "mcp/inventory.rs: observe" <= 68 &[w::OBJECTS, w::MEMBERS], |t| {
-        let page = t.replace("items", "tools").replace("\"id\"", "\"name\"");
-        count(|| mcp::inventory::Inventory::default().observe(&page))
+    "mcp/inventory.rs: observe; mcp/reported.rs: reported_tools" <= 400 &[w::OBJECTS, w::MEMBERS], |t| {
+        let page = value(&t.replace("items", "tools").replace("\"id\"", "\"name\""));
+        count(|| {
+            let reported = mcp::reported::reported_tools(&page, str::to_owned);
+            (mcp::inventory::Inventory::default().observe(&page), reported)
+        })
     };
     "mcp/answer.rs: result render_unjudged render_server_lost unreadable progress with_note; \
      mcp/call.rs: with_arguments with_argument" <= 1_300
