@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_mends_is_given_up() {
+    fn fault_that_never_mends_is_given_up() {
         let mut belief =
             Belief::new(0.0, &[Hypothesis::new(0.3, Mending::At(0.0), 0.9), Hypothesis::new(0.7, Mending::Never, 0.0)]);
         assert!(belief.plan(3).worth > 0.0);

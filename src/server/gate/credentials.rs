@@ -143,8 +143,7 @@ impl Credentials {
         self.tokens.write().remove(id);
     }
 
-    /// The rejection of a token that was just read, and does not hold: there is none, or the read took so long that it
-    /// is too old already.
+    /// The rejection of a token that does not hold after a read: there is none, or the read was so slow that it is old.
     fn reject_read(&self, id: &str, no_such: CredentialRejection) -> CredentialRejection {
         if self.get(id).is_some() { CredentialRejection::Unchecked } else { no_such }
     }
