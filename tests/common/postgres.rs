@@ -75,6 +75,18 @@ impl Postgres {
         Self { options: url.parse().expect("a URL"), url, phase, stop: Some(stop), keeper: Some(keeper), _dir: dir }
     }
 
+    /// A running server with an empty database, and without roles of a migration.
+    pub(crate) async fn start_empty() -> Self {
+        let postgres = Self::start().await;
+        postgres.tamper("drop schema callgate cascade").await;
+        for role in postgres.rows(r"select rolname from pg_roles where rolname like 'callgate\_%'").await {
+            let role = role.trim_matches(['(', ')']);
+            postgres.tamper(&format!("drop owned by {role}")).await;
+            postgres.tamper(&format!("drop role {role}")).await;
+        }
+        postgres
+    }
+
     /// URL for other processes.
     pub(crate) fn url(&self) -> String {
         self.url.clone()
@@ -274,7 +286,9 @@ pub(crate) async fn template() -> PathBuf {
 
 /// The text of every migration.
 fn migrations() -> Vec<(PathBuf, Vec<u8>)> {
-    let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).expect("a folder");
+    // Tests of other packages of the workspace use this module, too.
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|above| above.join("migrations"));
+    let files = fs::read_dir(folders.find(|folder| folder.is_dir()).expect("a folder")).expect("readable");
     let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
     files.sort();
     files.into_iter().map(|file| (file.clone(), fs::read(file).expect("readable"))).collect()

@@ -33,7 +33,7 @@ fn assert_is(checks: &[Value], name: &str, status: &str, cure: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_reports_what_a_server_would_find_and_changes_nothing() {
-    let (postgres, home) = (Postgres::start().await, Home::empty());
+    let (postgres, home) = (Postgres::start_empty().await, Home::empty());
     let url = postgres.url();
     let policy = home.file("policy.yaml", "policy_engine: {}\n");
     let args = ["--database-url", url.as_str(), "--server", "http://127.0.0.1:9", "--policy", path(&policy)];
@@ -85,7 +85,7 @@ async fn doctor_reports_what_a_server_would_find_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_migration_rights_and_unusable_files_are_reported() {
-    let (postgres, home) = (Postgres::start().await, Home::with_cluster().await);
+    let (postgres, home) = (Postgres::start_empty().await, Home::with_cluster().await);
     postgres.tamper("create role runner login password 'runner'").await;
     let runner = postgres.url().replacen("callgate:", "runner:runner@", 1);
     let password = runner.find("runner@").expect("it") + "runner@".len();

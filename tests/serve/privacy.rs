@@ -60,7 +60,7 @@ async fn a_person_is_given_out_and_forgotten_as_it_is_typed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_of_calls_that_fails_leaves_no_file() {
-    let (postgres, home) = (Postgres::start().await, Home::empty());
+    let (postgres, home) = (Postgres::start_empty().await, Home::empty());
     let (url, file) = (postgres.url(), home.folder().join("calls.csv"));
     let to_file = ["--database-url", url.as_str(), "--out", path(&file)];
     let (code, said) = types("export calls --since yesterday", &to_file).await;

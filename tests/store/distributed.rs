@@ -6,10 +6,10 @@ use crate::common::{citus, postgres::Postgres};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_server_alone_is_told_what_it_lacks() {
-    let postgres = Postgres::start().await;
     if citus::is_wanted() {
         return;
     }
+    let postgres = Postgres::start_empty().await;
     let error = distribute(postgres.options.clone()).await.expect_err("no Citus");
     assert!(matches!(error, OpenError::Citus(_)));
     assert_eq!(

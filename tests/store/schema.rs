@@ -112,7 +112,7 @@ async fn an_owner_who_may_not_make_roles_migrates_without_analysts() {
     if citus::lacks("the nodes log in to each other as whoever asks, and want to know each role's password") {
         return;
     }
-    let postgres = Postgres::start().await;
+    let postgres = Postgres::start_empty().await;
     let database = postgres.options.get_database().expect("a database").to_owned();
     postgres.tamper("create role owner login password 'owner'").await;
     postgres.tamper(&format!("grant create on database {database} to owner")).await;
@@ -188,8 +188,7 @@ async fn a_call_that_is_asked_for_again_keeps_its_row_and_what_came_of_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_start_at_once_on_an_empty_database_all_start() {
-    let postgres = Postgres::start().await;
-    postgres.tamper("drop schema callgate cascade").await;
+    let postgres = Postgres::start_empty().await;
     let stores = crate::common::all((0..4).map(|_| open(postgres.options.clone()))).await;
     for store in stores {
         store.expect("a store").close().await;
