@@ -50,7 +50,15 @@ impl NewLeases {
 impl ClaimedTurn {
     /// Keeps the leases of a permitted call, and releases those of another one.
     pub(super) async fn judged(mut self, verdict: &Verdict) {
-        if let Some(leases) = self.leases.take().filter(|_| verdict.permit.is_none()) {
+        match verdict.permit {
+            Some(_) => drop(self.leases.take()),
+            None => self.release().await,
+        }
+    }
+
+    /// Releases new leases.
+    pub(super) async fn release(mut self) {
+        if let Some(leases) = self.leases.take() {
             leases.release().await;
         }
     }

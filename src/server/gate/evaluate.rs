@@ -31,9 +31,10 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_net::clock::Tick;
 use callgate_store::Slot;
 
-/// Times a policy is chosen for a request: a rollout's step changes the choice once.
+/// Times a policy is chosen for a request: a step of a rollout changes the choice once.
 const CHOICES_MAX: u32 = 3;
 
 /// Judgements of a batch, and the claims they rest on: given back unless they are used.
@@ -65,47 +66,53 @@ impl Decisions {
     /// As [`Decisions::evaluate`], for a caller who has `left` for an answer.
     pub(super) async fn evaluate_in(
         &self,
-        requests: Vec<Request>,
+        mut requests: Vec<Request>,
         left: Option<Duration>,
-    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
-        self.evaluate_again(requests, left, CHOICES_MAX).await
-    }
-
-    /// As [`Decisions::evaluate`]; where a rollout's policy no longer is the tree's once that is locked, it is chosen
-    /// anew, `choices` times in all.
-    async fn evaluate_again(
-        &self,
-        requests: Vec<Request>,
-        left: Option<Duration>,
-        choices: u32,
     ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         let started = self.server.clock.tick();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
-        let permit = self.server.admission.admit(|| self.tree_of(first), requests.len(), left).await?;
-        let active = self.server.judges(first.tenant)?;
-        let chosen = self.choose_policy(active, &subject(first, TreeAccess::Append, &[]), first.agent.as_ref()).await?;
+        let (tenant, calls) = (first.tenant, requests.len());
+        let _permit = self.server.admission.admit(|| self.tree_of(first), calls, left).await?;
+        let active = self.server.judges(tenant)?;
+        let room = self.room(tenant, calls).await?;
+        for choices in (0..CHOICES_MAX).rev() {
+            let Some(first) = requests.first() else { break };
+            let subject = subject(first, TreeAccess::Append, &[]);
+            let chosen = self.choose_policy(Arc::clone(&active), &subject, first.agent.as_ref()).await?;
+            let again = (chosen.is_by_rollout() && choices > 0).then(|| requests.clone());
+            match (self.evaluate_by(&chosen, requests, room, started).await, again) {
+                (Err(GateError::Rejected(EvaluateRejection::OtherVersion)), Some(again)) => requests = again,
+                (answers, _) => return answers,
+            }
+        }
+        Err(NoAnswer::Contention.into())
+    }
+
+    /// As [`Decisions::evaluate`], by that policy.
+    async fn evaluate_by(
+        &self,
+        chosen: &ChosenPolicy,
+        requests: Vec<Request>,
+        room: QuotaRoom,
+        started: Tick,
+    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         let policy = Arc::clone(&chosen.policy);
-        let room = self.room(first.tenant, requests.len()).await?;
+        let Some(first) = requests.first() else { return Ok(Vec::new()) };
         let turn = match requests.iter().any(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX)) {
             true => self.long_texts.take_or_refuse(first.tenant).await?,
             false => None,
         };
-        let again = (chosen.is_by_rollout() && choices > 1).then(|| requests.clone());
         let propose = || requests.into_iter().map(|request| policy.propose(request)).collect();
         let proposals: Vec<Proposal> = offload(turn.is_some(), propose);
         drop(turn);
         #[cfg(feature = "break-invariants")]
         let proposals = super::broken::forget_known_calls(proposals);
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
-        let judged = self.judge(&chosen, first, &proposals, room).await;
+        let judged = self.judge(chosen, first, &proposals, room).await;
         self.give_back_claims().await;
-        let (verdicts, slot) = match (judged, again) {
-            (Err(GateError::Rejected(EvaluateRejection::OtherVersion)), Some(requests)) => {
-                drop(permit);
-                return Box::pin(self.evaluate_again(requests, left, choices - 1)).await;
-            }
-            (Err(error), _) => return Box::pin(self.answer_unrecorded(&policy, &proposals, error)).await,
-            (Ok(judged), _) => judged,
+        let (verdicts, slot) = match judged {
+            Err(error) => return Box::pin(self.answer_unrecorded(&policy, &proposals, error)).await,
+            Ok(judged) => judged,
         };
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
@@ -170,7 +177,16 @@ impl Decisions {
                 Ok((verdicts, changes)) => DecisionOutcome::Append(JudgedBatch { verdicts, claims }, changes),
             }
         });
-        let judged = judged.await?;
+        let judged = match judged.await {
+            // The same calls claim again: a release in the background would take their leases.
+            Err(error @ GateError::Rejected(EvaluateRejection::OtherVersion)) => {
+                for turn in turns {
+                    turn.release().await;
+                }
+                return Err(error);
+            }
+            judged => judged?,
+        };
         let JudgedBatch { verdicts, claims } = judged.answer;
         #[cfg(feature = "break-invariants")]
         let verdicts = super::broken::deny_repeated_permits(verdicts);
