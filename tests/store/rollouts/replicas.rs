@@ -63,7 +63,7 @@ async fn a_call_of_a_tree_that_began_elsewhere_by_the_other_version_is_judged_by
     start(&gates, &part(0, &["billing"])).await;
     begin_unseen(&gates, "s", "look").await;
     assert_eq!(judges(&gates[0], read_page("s", 2)).await, version("new"));
-    // By then a release of the first claim in the background would have taken the lease of the second.
+    // A release of the first claim in the background might have taken the lease of the second.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let leases = "select count(*) from bulkhead_lease where session_id = 's' and call_id = 'c2' and in_flight";
     assert_eq!(postgres.number(leases).await, 1);
