@@ -38,7 +38,8 @@ fn text(of: &str) -> String {
     format!(
         "# {of}\npolicy_engine:\n  approvals: {{routes: [{{tools: drop, required_approvals: {people}}}]}}
   tool_schemas: {{look: {{effect: read, risk_level: LOW, empty_means: {empty}}}, drop: {{risk_level: HIGH}},
-    spend: {{risk_level: {spend}}}}}\n  bulkhead: {{limits: [{{name: all, tools: look, max_in_flight: 1000, per: tenant}}]}}
+    spend: {{risk_level: {spend}}}}}
+  bulkhead: {{limits: [{{name: all, tools: look, max_in_flight: 1000, per: tenant}}]}}
   budgets: {{run: {{max_tool_calls: {calls}}}}}\n"
     )
 }
