@@ -42,10 +42,11 @@ mcp: prerequisites ## Real MCP servers and clients, and the conformance suite, w
 	deploy/mcp/through target/debug/callgate
 	deploy/mcp/conformance target/debug/callgate
 
-clients: prerequisites ## The clients for Python and TypeScript: built, checked, tested with real frameworks (QUICK=--quick)
+clients: prerequisites ## The clients for Python, TypeScript and Go: built, checked, tested with real frameworks (QUICK=--quick)
 	cargo build
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/python/test $(QUICK)
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/typescript/test $(QUICK)
+	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/go/test $(QUICK)
 
 console: prerequisites ## The console in a real Chromium, with what npm installs into target/browser (ARGS=--paint: first paints)
 	cargo build

@@ -1,0 +1,3 @@
+module callgate
+
+go 1.22
