@@ -269,7 +269,10 @@ func TestClientRetriesOnlyWhereTheServerAdvises(t *testing.T) {
 	// What may have taken effect is for the model to repeat, also where a wait is advised.
 	calls := 0
 	_, err = Run(context.Background(), g, Call{Tool: "undeclared", ID: "c"},
-		func(context.Context, struct{}) (int, error) { calls++; return 0, &ToolError{Message: "timed out", Type: "Timeout"} })
+		func(context.Context, struct{}) (int, error) {
+			calls++
+			return 0, &ToolError{Message: "timed out", Type: "Timeout"}
+		})
 	if err != nil || calls != 1 {
 		t.Fatalf("%d %v", calls, err)
 	}
