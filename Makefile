@@ -37,10 +37,11 @@ hosts: prerequisites ## The hooks in real coding agents, which npm installs into
 		echo "skipped: the hooks in real coding agents, since npm is not installed"; \
 	fi
 
-mcp: prerequisites ## Real MCP servers and clients, and the conformance suite, with and without the proxy
+mcp: prerequisites ## Real MCP servers and clients, the conformance suite, with and without the proxy; a real Envoy
 	cargo build
 	deploy/mcp/through target/debug/callgate
 	deploy/mcp/conformance target/debug/callgate
+	deploy/mcp/envoy target/debug/callgate
 
 clients: prerequisites ## The clients for Python, TypeScript and Go: built, checked, tested with real frameworks (QUICK=--quick)
 	cargo build

@@ -25,6 +25,7 @@ mod edge;
 mod edited;
 mod errors;
 mod explained;
+mod ext_authz;
 mod fields;
 mod fleet;
 mod guards;

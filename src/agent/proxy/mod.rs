@@ -20,12 +20,15 @@ use clap::Args;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-pub use self::manage::{McpArgs, run};
 use self::{
     http::HttpArgs,
     inventories::{InventoryFile, normalize_server_name},
     plane::{DescribedTools, ServerConnection},
     state::{MessageState, Proxy},
+};
+pub use self::{
+    http::admission::{is_plain, takes},
+    manage::{McpArgs, run},
 };
 use crate::{host::FailOpen, pending_call};
 use callgate_client::{
@@ -106,7 +109,8 @@ impl ProxyOptions {
 }
 
 /// The name of a server's tool in coding agents.
-fn qualify_tool_name(server: &str, tool: &str) -> String {
+#[must_use]
+pub fn qualify_tool_name(server: &str, tool: &str) -> String {
     format!("mcp__{}__{tool}", normalize_server_name(server))
 }
 

@@ -12,6 +12,7 @@ mod connect;
 mod decode;
 mod dialects;
 mod encode;
+mod ext_authz;
 mod fleet;
 mod grants;
 mod guard;

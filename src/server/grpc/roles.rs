@@ -136,6 +136,7 @@ const CALLGATE: &[(&str, Methods)] = &[
 
 /// Services that are not ours: each with all of its methods.
 const OTHERS: &[(&str, RequiredRole)] = &[
+    ("envoy.service.auth.v3.Authorization", RequiredRole::Roles(&[Agent])),
     ("grpc.health.v1.Health", RequiredRole::Anybody),
     ("grpc.reflection.v1.ServerReflection", RequiredRole::Roles(ALL)),
     ("grpc.reflection.v1alpha.ServerReflection", RequiredRole::Roles(ALL)),

@@ -16,6 +16,7 @@ use super::{
     audit::AuditService,
     authentication,
     dialects::Dialects,
+    ext_authz::ExtAuthz,
     fleet::FleetService,
     grants::GrantService,
     health, hook_route,
@@ -39,6 +40,7 @@ use crate::{
 };
 use callgate_core::domain::identity::Identity;
 use callgate_net::listener::{self, ConnectionLimits, Listener};
+use callgate_proto::envoy::authorization_server::AuthorizationServer;
 use callgate_proto::v1::{
     self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
     fleet_service_server::FleetServiceServer, gate_service_server::GateServiceServer,
@@ -258,7 +260,8 @@ impl Services {
             .add_service(TokenServiceServer::new(TokenService::new(Arc::clone(identities))))
             .add_service(GrantServiceServer::new(GrantService::new(Arc::clone(decisions))))
             .add_service(TenantServiceServer::new(TenantService::new(Arc::clone(identities))))
-            .add_service(SessionServiceServer::new(sessions(gate, stop())));
+            .add_service(SessionServiceServer::new(sessions(gate, stop())))
+            .add_service(authorization(gate, stop()));
         Self(Arc::new(ServiceParts {
             server: Arc::clone(server),
             identities: Arc::clone(identities),
@@ -296,6 +299,12 @@ fn profile_service(insight: Arc<Insight>) -> ProfileServiceServer<ProfileService
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip)
+}
+
+fn authorization(gate: &Gate, stop: Stop) -> AuthorizationServer<ExtAuthz> {
+    let calls = GateService::new(gate, stop.clone());
+    AuthorizationServer::new(ExtAuthz { calls, server: Arc::clone(&gate.server), stop })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 fn gate_service(gate: &Gate, stop: Stop) -> GateServiceServer<GateService> {

@@ -63,7 +63,8 @@ fn has_no_body(headers: &HeaderMap) -> bool {
 }
 
 /// True without compression and other character encodings.
-fn is_plain(headers: &HeaderMap) -> bool {
+#[must_use]
+pub fn is_plain(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
@@ -96,7 +97,8 @@ pub(super) fn without_hops(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// True if the client accepts this content type.
-pub(super) fn takes(headers: &HeaderMap, kind: &str) -> bool {
+#[must_use]
+pub fn takes(headers: &HeaderMap, kind: &str) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
     accepted.peek().is_none() || accepted.any(|value| value.contains(kind) || value.contains("*/*"))
 }

@@ -1,7 +1,7 @@
 //! Streamable HTTP proxy: listens on this machine and forwards every request to the server's URL unchanged, except for
 //! tool calls, which wait for their verdict.
 
-mod admission;
+pub(super) mod admission;
 mod answer;
 mod exchange;
 mod reply;
