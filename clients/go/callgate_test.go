@@ -26,6 +26,9 @@ type order struct {
 	Total string `json:"total,omitempty"`
 }
 
+// That of the Python client, whose tests have the same calls.
+const testPolicy = "../python/tests/policy.yaml"
+
 // The server of most tests.
 var server string
 
@@ -37,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	var stop func()
 	var err error
-	if server, stop, err = start("127.0.0.1:0"); err != nil {
+	if server, stop, err = start("127.0.0.1:0", testPolicy); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -47,8 +50,8 @@ func TestMain(m *testing.M) {
 }
 
 // Starts `callgate serve --memory`, and waits until it is ready.
-func start(listen string, more ...string) (string, func(), error) {
-	arguments := append([]string{"serve", "--memory", "--listen", listen, "--policy", "../python/tests/policy.yaml"}, more...)
+func start(listen, policy string, more ...string) (string, func(), error) {
+	arguments := append([]string{"serve", "--memory", "--listen", listen, "--policy", policy}, more...)
 	command := exec.Command(os.Getenv("CALLGATE_BIN"), arguments...)
 	var log strings.Builder
 	command.Stderr = &log
@@ -403,6 +406,42 @@ func TestIdempotencyKeyCountsWhenTheToolAsksForIt(t *testing.T) {
 	}
 }
 
+func TestIdempotencyKeyIsPutIntoTheArgumentThatThePolicyNames(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	policy := "policy_engine: {idempotency: {inject_as: argument, argument: key}, tool_schemas: {pay: {effect: write, key_honored: true}}}"
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address, stop, err := start("127.0.0.1:0", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	g := newClient(t, Config{Server: address}).Gate("s", GateOptions{})
+	failed := &ToolError{Message: "timed out", Type: "Timeout"}
+	type keyed struct {
+		ID  int64  `json:"order_id"`
+		Key string `json:"key"`
+	}
+	keys := map[string]int{}
+	got, err := Run(context.Background(), g, Call{Tool: "pay", Args: `{"order_id":9007199254740993}`},
+		func(_ context.Context, args keyed) (int64, error) {
+			if keys[args.Key]++; keys[args.Key] == 1 {
+				return 0, failed
+			}
+			return args.ID, nil
+		})
+	if err != nil || got.Value != 9007199254740993 || len(keys) != 1 || keys[""] != 0 {
+		t.Fatalf("%+v %v %v", got, err, keys)
+	}
+	// A tool without the argument has not sent the key, and its payment is not made again.
+	got, err = Run(context.Background(), g, Call{Tool: "pay", Args: fresh()},
+		func(context.Context, order) (int64, error) { return 0, failed })
+	if err != nil || got.Attempts != 1 {
+		t.Fatalf("%+v %v", got, err)
+	}
+}
+
 func TestLeaseIsRenewed(t *testing.T) {
 	g := newGate(t, GateOptions{})
 	got, err := Run(context.Background(), g, Call{Tool: "brief", ID: "a"}, func(context.Context, struct{}) (string, error) {
@@ -432,7 +471,7 @@ func TestInvalidCredentialIsAnErrorOfTheProgram(t *testing.T) {
 	if err := os.WriteFile(auth, []byte("certificates:\n- san: \"uri:spiffe://fleet.example/agent\"\n  as: {roles: [agent]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address, stop, err := start("127.0.0.1:0", "--auth", auth)
+	address, stop, err := start("127.0.0.1:0", testPolicy, "--auth", auth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -476,7 +515,7 @@ func TestSettings(t *testing.T) {
 
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	_, stop, err := start("unix:" + path)
+	_, stop, err := start("unix:"+path, testPolicy)
 	if err != nil {
 		t.Fatal(err)
 	}
