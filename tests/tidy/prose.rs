@@ -14,7 +14,7 @@ const LONG: usize = 30;
 /// Words of a page's median sentence.
 const MEDIAN: usize = 18;
 /// Pages outside of `docs`, without their ending.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README",
     "CONTRIBUTING",
     "SECURITY",
@@ -22,6 +22,7 @@ const PAGES: [&str; 7] = [
     "migrations/README",
     "clients/python/README",
     "clients/typescript/README",
+    "deploy/packages/README",
 ];
 
 static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`+[^`]+`+").expect("a pattern"));
