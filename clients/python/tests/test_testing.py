@@ -64,9 +64,7 @@ def test_a_server_that_cannot_start_says_why() -> None:
         MemoryServer(binary="/no/such/callgate")
 
 
-def test_the_program_is_found_by_variable_environment_and_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_program_is_found_by_variable_environment_and_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built = binary()
     assert find_binary() == built
     monkeypatch.setenv("CALLGATE_BIN", str(tmp_path / "callgate"))

@@ -37,8 +37,8 @@ export interface MemoryServerOptions {
 }
 
 /**
- * The program: `CALLGATE_BIN`, else that of the npm package `callgate` in the present folder or above it, else `callgate`
- * on PATH.
+ * The program: `CALLGATE_BIN`, else that of the npm package `callgate` in the present folder or above it, else
+ * `callgate` on PATH.
  *
  * @throws Error that there is none.
  */
