@@ -3,7 +3,7 @@ LISTEN ?= 127.0.0.1:7600
 # tests/linear builds its own program, on Linux, by other flags.
 TESTED = --workspace --exclude callgate-linear
 
-.PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer \
+.PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients packages console rules observe drills pgbouncer \
 	lint-deploy deny release bench faults faults-canary prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
@@ -20,7 +20,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test $(TESTED); cargo test $(TESTED); \
 	fi
 
-test-all: test live shell-lines hosts mcp clients console rules observe drills lint-deploy deny pgbouncer faults faults-canary ## And what takes longer
+test-all: test live shell-lines hosts mcp clients packages console rules observe drills lint-deploy deny pgbouncer faults faults-canary ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -49,6 +49,10 @@ clients: prerequisites ## The clients for Python, TypeScript and Go: built, chec
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/typescript/test $(QUICK)
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/go/test $(QUICK)
 
+packages: prerequisites ## The server as a wheel and as npm packages: packed, checked, and installed in a clean environment
+	cargo build
+	deploy/packages/test target/debug
+
 console: prerequisites ## The console in a real Chromium, with what npm installs into target/browser (ARGS=--paint: first paints)
 	cargo build
 	tests/browser/test target/debug/callgate $(ARGS)
@@ -63,10 +67,11 @@ observe: prerequisites ## A real collector and Prometheus: is everything told, d
 	deploy/observe/test target/debug/callgate
 	deploy/observe/drill target/debug/callgate
 
-drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a build from before), another PostgreSQL, the container
+drills: prerequisites ## A restore, an upgrade under load, clients (BEFORE=…: a build from before), another PostgreSQL, the container
 	cargo build
 	deploy/drills/restore target/debug/callgate
 	deploy/drills/upgrade $(BEFORE) target/debug/callgate
+	deploy/drills/clients $(BEFORE) target/debug/callgate
 	deploy/drills/versions
 	deploy/lint --tools
 	target/lint/bin/python deploy/drills/image target/debug/callgate

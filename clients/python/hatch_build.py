@@ -13,7 +13,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class ContractHook(BuildHookInterface):
-    """Gives a wheel the generated package, and an sdist proto/. An editable build writes the package to src/."""
+    """Gives a wheel the generated package, and an sdist proto/ and the changelog.
+
+    An editable build writes the package to src/.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Runs before hatchling collects the files."""
@@ -22,6 +25,7 @@ class ContractHook(BuildHookInterface):
         if self.target_name == "sdist":
             if proto.parent != root:  # else hatchling collects it with the other files
                 build_data["force_include"][str(proto)] = "proto"
+                build_data["force_include"][str(proto.parent / "CHANGELOG.md")] = "CHANGELOG.md"
         elif version == "editable":
             _generate(proto, root / "src")
         else:

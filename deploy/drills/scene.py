@@ -1,5 +1,6 @@
 """What the drills share: a PostgreSQL of their own, servers of callgate, and a load that retries as the docs tell it."""
 
+import filecmp
 import http.client
 import json
 import os
@@ -50,6 +51,28 @@ def expect(holds, words):
     if not holds:
         raise SystemExit(f"FAILED: {words}")
     say("ok:", words)
+
+
+KEPT = pathlib.Path(__file__).resolve().parents[2] / "target/drills"
+
+
+def kept_before(after, kind=""):
+    """The file of this kind that passed last, unless it is this one; else the one before it."""
+    for file in (KEPT / f"{kind}last", KEPT / f"{kind}before"):
+        if file.exists() and not filecmp.cmp(file, after, shallow=False):
+            return file
+    say(f"no other {kind}build has passed here yet: this one takes both parts")
+    return after
+
+
+def keep(after, kind=""):
+    last = KEPT / f"{kind}last"
+    if last.exists() and filecmp.cmp(last, after, shallow=False):
+        return
+    KEPT.mkdir(parents=True, exist_ok=True)
+    if last.exists():
+        last.replace(KEPT / f"{kind}before")
+    shutil.copy2(after, last)
 
 
 class Postgres:

@@ -109,6 +109,7 @@ fn a_reference_that_leads_nowhere_is_seen() {
         ("README.md", format!("[a]({}) [b]({norm}#the-same-call-again)", page("docs/a")), "README.md:1: docs/a"),
         (&other, "[here](#x) [there](../src/nothing.rs)".to_owned(), "src/nothing.rs is not there"),
         (&other, "[here](#x)".to_owned(), "has no section #x"),
+        ("clients/python/README.md", format!("[a](../../{norm})"), "shows without it"),
         (&other, "`src/core/rules/x_*.rs`".to_owned(), "src/core/rules/x_*.rs is not there"),
         (&other, "`src/core/rules/repeat.rs::it_breaks`".to_owned(), "has no function it_breaks"),
     ] {

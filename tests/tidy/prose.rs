@@ -14,7 +14,7 @@ const LONG: usize = 30;
 /// Words of a page's median sentence.
 const MEDIAN: usize = 18;
 /// Pages outside of `docs`, without their ending.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "README",
     "CONTRIBUTING",
     "SECURITY",
@@ -23,6 +23,7 @@ const PAGES: [&str; 8] = [
     "clients/python/README",
     "clients/typescript/README",
     "clients/go/README",
+    "deploy/packages/README",
 ];
 
 static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`+[^`]+`+").expect("a pattern"));

@@ -15,6 +15,8 @@ use super::ROOT;
 
 /// Suffixes of files with references.
 const TEXTS: [&str; 9] = [".rs", ".md", ".proto", ".sql", ".toml", ".yaml", ".sh", "Makefile", ".ci/run"];
+/// Pages that a registry shows without the files next to them: they link to sections and addresses only.
+const PACKAGED: [&str; 3] = ["clients/python/README.md", "clients/typescript/README.md", "deploy/packages/README.md"];
 /// Folders that are no part of the sources.
 const FOREIGN: [&str; 3] = ["target", ".git", "node_modules"];
 
@@ -85,6 +87,9 @@ impl Sources {
             let links = LINK.captures_iter(line).filter(|link| !link[1].contains("://"));
             found.extend(links.filter_map(|link| {
                 let page = if link[1].is_empty() { path.to_owned() } else { beside(path, &link[1]) };
+                if PACKAGED.contains(&path) && !link[1].is_empty() {
+                    return Some(format!("{page} is linked from a page that a registry shows without it"));
+                }
                 self.missing(&page, link.get(2).map(|anchor| anchor.as_str()))
             }));
             found.extend(QUOTED.captures_iter(line).filter_map(|quoted| self.quoted_path("", &quoted)));

@@ -64,7 +64,7 @@ def test_a_server_that_cannot_start_says_why() -> None:
         MemoryServer(binary="/no/such/callgate")
 
 
-def test_the_program_is_found_by_its_variable_and_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_program_is_found_by_variable_environment_and_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built = binary()
     assert find_binary() == built
     monkeypatch.setenv("CALLGATE_BIN", str(tmp_path / "callgate"))
@@ -72,10 +72,15 @@ def test_the_program_is_found_by_its_variable_and_on_the_path(monkeypatch: pytes
         find_binary()
     monkeypatch.delenv("CALLGATE_BIN")
     monkeypatch.setenv("PATH", str(tmp_path))
+    scripts = tmp_path / "environment"
+    monkeypatch.setattr("sysconfig.get_path", {"scripts": str(scripts)}.get)
     with pytest.raises(FileNotFoundError, match="on PATH"):
         find_binary()
     (tmp_path / "callgate").symlink_to(built)
     assert find_binary() == str(tmp_path / "callgate")
+    scripts.mkdir()
+    (scripts / "callgate").symlink_to(built)
+    assert find_binary() == str(scripts / "callgate")
 
 
 def test_settings_of_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import { accessSync, constants } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
+import { delimiter, dirname, join } from "node:path";
 
 import { Client } from "./client.js";
 import type { ClientOptions } from "./settings.js";
@@ -37,7 +37,8 @@ export interface MemoryServerOptions {
 }
 
 /**
- * The program: `CALLGATE_BIN`, else `callgate` on PATH.
+ * The program: `CALLGATE_BIN`, else that of the npm package `callgate` in the present folder or above it, else
+ * `callgate` on PATH.
  *
  * @throws Error that there is none.
  */
@@ -48,9 +49,16 @@ export function findBinary(): string {
     throw new Error(`CALLGATE_BIN names ${JSON.stringify(named)}, which is no program`);
   }
   const places = (process.env["PATH"] ?? "").split(delimiter).filter((place) => place);
-  const found = places.map((place) => join(place, "callgate")).find(isProgram);
+  const found = [...packaged(), ...places].map((place) => join(place, "callgate")).find(isProgram);
   if (found) return found;
-  throw new Error("there is no callgate on PATH: install it, or name the program by CALLGATE_BIN");
+  throw new Error("there is no callgate in node_modules or on PATH: install it, or name the program by CALLGATE_BIN");
+}
+
+/** Where npm puts the programs of packages. Only npm's own scripts have them on PATH. */
+function packaged(): string[] {
+  const folders = [process.cwd()];
+  for (let above = dirname(process.cwd()); above !== folders.at(-1); above = dirname(above)) folders.push(above);
+  return folders.map((folder) => join(folder, "node_modules", ".bin"));
 }
 
 /**

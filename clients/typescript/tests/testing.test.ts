@@ -1,6 +1,9 @@
 /** Servers in memory for users' tests. */
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, realpathSync } from "node:fs";
+import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { test } from "node:test";
 
 import { CallgateError } from "@callgate/client";
@@ -37,13 +40,27 @@ test("a server that cannot start says why", async () => {
   await assert.rejects(MemoryServer.start({ binary: "/no/such/callgate" }), /ENOENT/);
 });
 
-test("the program is found by its variable", () => {
-  const named = process.env["CALLGATE_BIN"];
+test("the program is found by its variable, by its package and on the path", async () => {
+  const [named, path, folder] = [process.env["CALLGATE_BIN"] as string, process.env["PATH"], process.cwd()];
   assert.equal(findBinary(), named);
-  process.env["CALLGATE_BIN"] = "/no/such/callgate";
+  const home = realpathSync(await mkdtemp(join(tmpdir(), "callgate-")));
+  const [bin, below] = [join(home, "node_modules/.bin"), join(home, "app/src")];
   try {
+    process.env["CALLGATE_BIN"] = "/no/such/callgate";
     assert.throws(findBinary, /CALLGATE_BIN names/);
+    delete process.env["CALLGATE_BIN"];
+    process.env["PATH"] = home;
+    await mkdir(below, { recursive: true });
+    process.chdir(below);
+    assert.throws(findBinary, /on PATH/);
+    await symlink(resolve(folder, named), join(home, "callgate"));
+    assert.equal(findBinary(), join(home, "callgate"));
+    await mkdir(bin, { recursive: true });
+    await symlink(resolve(folder, named), join(bin, "callgate"));
+    assert.equal(findBinary(), join(bin, "callgate"));
   } finally {
-    process.env["CALLGATE_BIN"] = named;
+    process.chdir(folder);
+    Object.assign(process.env, { CALLGATE_BIN: named, PATH: path });
+    await rm(home, { recursive: true });
   }
 });

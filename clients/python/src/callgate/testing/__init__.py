@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 import threading
 from pathlib import Path
@@ -41,7 +42,7 @@ class ServerNotStarted(RuntimeError):
 
 
 def find_binary() -> str:
-    """The program: `CALLGATE_BIN`, else `callgate` on PATH.
+    """The program: `CALLGATE_BIN`, else that of this environment (`callgate-server`), else `callgate` on PATH.
 
     Raises:
         FileNotFoundError: There is none.
@@ -50,9 +51,12 @@ def find_binary() -> str:
         if found := shutil.which(named):
             return found
         raise FileNotFoundError(f"CALLGATE_BIN names {named!r}, which is no program")
-    if found := shutil.which("callgate"):
+    # A test runner may be started by its path, without the environment's programs on PATH.
+    if found := shutil.which("callgate", path=sysconfig.get_path("scripts")) or shutil.which("callgate"):
         return found
-    raise FileNotFoundError("there is no callgate on PATH: install it, or name the program by CALLGATE_BIN")
+    raise FileNotFoundError(
+        "there is no callgate in this environment or on PATH: install it, or name the program by CALLGATE_BIN"
+    )
 
 
 class MemoryServer:
