@@ -32,7 +32,9 @@ def chat_reply(number: int, turn: Turn) -> dict[str, Any]:
             for n, (name, args) in enumerate(turn)
         ]
     choice = {"index": 0, "message": message, "finish_reason": "stop" if isinstance(turn, str) else "tool_calls"}
-    return {"id": f"c{number}", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    made = {"id": f"c{number}", "object": "chat.completion", "created": 1, "model": "m"}
+    return {**made, "choices": [choice], "usage": usage}
 
 
 def responses_reply(number: int, turn: Turn) -> dict[str, Any]:
@@ -54,22 +56,55 @@ def responses_reply(number: int, turn: Turn) -> dict[str, Any]:
     }
 
 
-APIS = {"/messages": anthropic_reply, "/chat/completions": chat_reply, "/responses": responses_reply}
+def gemini_reply(number: int, turn: Turn) -> dict[str, Any]:
+    """Without ids, as the real one."""
+    parts: list[dict[str, Any]] = [{"text": turn}] if isinstance(turn, str) else []
+    parts += [{"functionCall": {"name": n, "args": args}} for n, args in (turn if isinstance(turn, list) else [])]
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m", "responseId": f"g{number}"}
+
+
+APIS = {
+    "/messages": anthropic_reply,
+    "/chat/completions": chat_reply,
+    "/responses": responses_reply,
+    ":generateContent": gemini_reply,
+}
+
+
+def chat_chunks(reply: dict[str, Any]) -> bytes:
+    """A chat completion as the events of a stream."""
+    (choice,) = reply["choices"]
+    message = choice["message"]
+    calls = [{"tool_calls": [{**call, "index": n}]} for n, call in enumerate(message.pop("tool_calls", []))]
+    chunks = [{"delta": delta, "finish_reason": None} for delta in (message, *calls)]
+    chunks.append({"delta": {}, "finish_reason": choice["finish_reason"]})
+    head = {**reply, "object": "chat.completion.chunk"}
+    events = [json.dumps({**head, "choices": [{"index": 0, **chunk}], "usage": None}) for chunk in chunks]
+    events.append(json.dumps({**head, "choices": []}))
+    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
 
 
 class Provider:
-    """A server that answers requests to Anthropic's and OpenAI's APIs with a story's turns."""
+    """A server that answers requests to the providers' APIs with a story's turns."""
 
     def __init__(self, turns: list[Turn]) -> None:
         rest = iter(enumerate(turns))
+        self.requests: list[Any] = []
+        """The bodies of the requests, in order."""
+        requests = self.requests
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
-                reply = next(reply for api, reply in APIS.items() if self.path.endswith(api))
-                body = json.dumps(reply(*next(rest))).encode()
+                asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                requests.append(asked)
+                make = next(make for api, make in APIS.items() if self.path.endswith(api))
+                reply = make(*next(rest))
+                is_stream = make is chat_reply and bool(asked.get("stream"))
+                body = chat_chunks(reply) if is_stream else json.dumps(reply).encode()
                 self.send_response(200)
-                self.send_header("content-type", "application/json")
+                self.send_header("content-type", "text/event-stream" if is_stream else "application/json")
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
