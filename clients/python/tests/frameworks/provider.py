@@ -48,7 +48,9 @@ def responses_reply(number: int, turn: Turn) -> dict[str, Any]:
             {"type": "function_call", "call_id": f"call_{number}_{n}", "name": name, "arguments": json.dumps(args)}
             for n, (name, args) in enumerate(turn)
         ]
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     return {"id": f"r{number}", "object": "response", "created_at": 1, "model": "m", "output": output} | {
+        "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2, **details},
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
@@ -73,17 +75,54 @@ APIS = {
 }
 
 
-def chat_chunks(reply: dict[str, Any]) -> bytes:
-    """A chat completion as the events of a stream."""
+def chat_chunks(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """A chat completion as it is streamed."""
     (choice,) = reply["choices"]
     message = choice["message"]
     calls = [{"tool_calls": [{**call, "index": n}]} for n, call in enumerate(message.pop("tool_calls", []))]
     chunks = [{"delta": delta, "finish_reason": None} for delta in (message, *calls)]
     chunks.append({"delta": {}, "finish_reason": choice["finish_reason"]})
     head = {**reply, "object": "chat.completion.chunk"}
-    events = [json.dumps({**head, "choices": [{"index": 0, **chunk}], "usage": None}) for chunk in chunks]
-    events.append(json.dumps({**head, "choices": []}))
-    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
+    return [*({**head, "choices": [{"index": 0, **chunk}], "usage": None} for chunk in chunks), {**head, "choices": []}]
+
+
+def anthropic_chunks(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """A message as it is streamed."""
+    chunks: list[dict[str, Any]] = [{"type": "message_start", "message": {**reply, "content": [], "stop_reason": None}}]
+    for index, block in enumerate(reply["content"]):
+        is_text = block["type"] == "text"
+        empty = {**block, "text": ""} if is_text else {**block, "input": {}}
+        part = json.dumps(block.get("input"))
+        delta = {"type": "text_delta", "text": block["text"]} if is_text else {}
+        delta = delta or {"type": "input_json_delta", "partial_json": part}
+        chunks += [
+            {"type": "content_block_start", "index": index, "content_block": empty},
+            {"type": "content_block_delta", "index": index, "delta": delta},
+            {"type": "content_block_stop", "index": index},
+        ]
+    end = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
+    return [*chunks, {"type": "message_delta", "delta": end, "usage": reply["usage"]}, {"type": "message_stop"}]
+
+
+def responses_chunks(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """A response as it is streamed, without the parts of its items."""
+    chunks: list[dict[str, Any]] = [{"type": "response.created", "response": {**reply, "output": []}}]
+    for index, item in enumerate(reply["output"]):
+        chunks += [
+            {"type": f"response.output_item.{what}", "output_index": index, "item": item} for what in ("added", "done")
+        ]
+    chunks.append({"type": "response.completed", "response": reply})
+    return [{**chunk, "sequence_number": n} for n, chunk in enumerate(chunks)]
+
+
+CHUNKS = {anthropic_reply: anthropic_chunks, chat_reply: chat_chunks, responses_reply: responses_chunks}
+
+
+def events(chunks: list[dict[str, Any]]) -> bytes:
+    """Chunks as server-sent events."""
+    named = [f"event: {chunk['type']}\n" if "type" in chunk else "" for chunk in chunks]
+    told = "".join(f"{name}data: {json.dumps(chunk)}\n\n" for name, chunk in zip(named, chunks, strict=True))
+    return (told if named[0] else f"{told}data: [DONE]\n\n").encode()
 
 
 class Provider:
@@ -101,8 +140,8 @@ class Provider:
                 requests.append(asked)
                 make = next(make for api, make in APIS.items() if self.path.endswith(api))
                 reply = make(*next(rest))
-                is_stream = make is chat_reply and bool(asked.get("stream"))
-                body = chat_chunks(reply) if is_stream else json.dumps(reply).encode()
+                is_stream = bool(asked.get("stream"))
+                body = events(CHUNKS[make](reply)) if is_stream else json.dumps(reply).encode()
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream" if is_stream else "application/json")
                 self.send_header("content-length", str(len(body)))

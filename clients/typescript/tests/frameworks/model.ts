@@ -17,22 +17,29 @@ export interface Model {
   told: string[];
   /** How many tools the model was offered, request by request. */
   offered: number[];
+  /** The tools as the last request had them. */
+  tools: any[];
   stop(): Promise<void>;
 }
 
-/** Serves the model on a port of its own. */
-export async function model(turns: readonly Proposal[], tokens = 1): Promise<Model> {
+/** Serves the model on a port of its own. In chat completions its ids begin anew with each turn, unless it has others. */
+export async function model(turns: readonly Proposal[], tokens = 1, newId = () => "call_0"): Promise<Model> {
   const stop = () => new Promise<void>((resolve) => server.close(() => resolve()));
-  const served: Model = { url: "", told: [], offered: [], stop };
+  const served: Model = { url: "", told: [], offered: [], tools: [], stop };
   const server = createServer(async (request, response) => {
     const asked = JSON.parse(await text(request));
     const { told, answer } =
       FORMATS[request.url?.split("/").at(-1) ?? ""] ?? assert.fail(`${request.url} is not served`);
     served.told = told(asked);
+    served.tools = asked.tools ?? [];
     served.offered.push(asked.tool_choice?.type === "none" ? 0 : (asked.tools ?? []).length);
     response.setHeader("content-type", "application/json");
     response.end(
-      JSON.stringify({ id: `made_${randomUUID()}`, model: "scripted", ...answer(turns[served.told.length], tokens) }),
+      JSON.stringify({
+        id: `made_${randomUUID()}`,
+        model: "scripted",
+        ...answer(turns[served.told.length], tokens, newId()),
+      }),
     );
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -44,15 +51,15 @@ interface Format {
   /** What a request tells the model of its calls. */
   told: (request: any) => string[];
   /** The model's turn: its call, or that it is done. */
-  answer: (call: Proposal | undefined, tokens: number) => object;
+  answer: (call: Proposal | undefined, tokens: number, id: string) => object;
 }
 
 const FORMATS: Record<string, Format> = {
   completions: {
     told: ({ messages }) => messages.filter(({ role }: any) => role === "tool").map(({ content }: any) => content),
-    answer: (call, tokens) => {
+    answer: (call, tokens, id) => {
       const made = call && { name: call.tool, arguments: JSON.stringify(call.args) };
-      const spoken = made ? { tool_calls: [{ id: "call_0", type: "function", function: made }] } : { content: "done" };
+      const spoken = made ? { tool_calls: [{ id, type: "function", function: made }] } : { content: "done" };
       const message = { role: "assistant", content: null, ...spoken };
       const details = { cached_tokens: tokens - 1 };
       const usage = { prompt_tokens: tokens, completion_tokens: 1, prompt_tokens_details: details };
