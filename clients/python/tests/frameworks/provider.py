@@ -129,7 +129,7 @@ class Provider:
     """A server that answers requests to the providers' APIs with a story's turns."""
 
     def __init__(self, turns: list[Turn]) -> None:
-        rest = iter(enumerate(turns))
+        rest = enumerate(turns)
         self.requests: list[Any] = []
         """The bodies of the requests, in order."""
         requests = self.requests

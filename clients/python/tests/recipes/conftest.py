@@ -2,4 +2,4 @@
 
 import os
 
-collect_ignore = [] if "CALLGATE_RECIPES" in os.environ else ["test_recipes.py"]
+collect_ignore = [] if "CALLGATE_RECIPES" in os.environ else ["test_litellm.py", "test_recipes.py"]

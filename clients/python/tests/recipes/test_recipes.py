@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[4]
 RECIPES = ROOT / "examples" / "python" / "recipes"
-NAMES = os.environ["CALLGATE_RECIPES"].split()
+NAMES = [name for name in os.environ["CALLGATE_RECIPES"].split() if (RECIPES / f"{name}.py").exists()]
 POLICY = """
 policy_engine:
   authorization:
