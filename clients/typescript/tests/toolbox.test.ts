@@ -129,7 +129,7 @@ test("a gated function gives its value, or what it gave, or says why not", async
   assert.throws(() => gated(gate, () => 1), /tool: the function has no name/);
 });
 
-test("a gated tool of a framework gives the text for the model, and is known by what the framework gives it", async () => {
+test("a gated tool of a framework gives the text for the model, and the framework's object its gate", async () => {
   const chat = { thread: newSession(), call: "call-7" };
   const options = { forModel: true as const, callId: (context: typeof chat) => context.call };
   const gate = (context: typeof chat) => client.gate(context.thread);
