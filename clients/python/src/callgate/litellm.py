@@ -43,6 +43,7 @@ else:
 
 log = logging.getLogger("callgate")
 _CHAT = {"completion", "acompletion"}
+_MODES = ("pre_call", "post_call")
 _BATCH_MAX = 64
 _WAIT_MAX_S = 60.0
 
@@ -83,6 +84,11 @@ class CallgateGuardrail(_Guardrail):
         Raises:
             TypeError, ValueError: An option or a setting makes no sense.
         """
+        # Without the first, results are not reported, and requests that cannot be judged pass.
+        modes = options.setdefault("event_hook", list(_MODES)) or list(_MODES)
+        given = [modes] if isinstance(modes, str) else modes
+        if isinstance(given, list) and (absent := set(_MODES) - {getattr(mode, "value", mode) for mode in given}):
+            raise ValueError(f"mode: {absent.pop()} is absent; callgate needs mode: [pre_call, post_call]")
         super().__init__(**options)
         if isinstance(wait_s, bool) or not isinstance(wait_s, int | float):
             raise TypeError(f"wait_s: {wait_s!r} is no number of seconds")

@@ -16,7 +16,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from callgate.testing import MemoryServer
-from callgate.v1.types_pb2 import BUDGET_DIMENSION_TOKENS
+from callgate.v1.types_pb2 import BUDGET_DIMENSION_COST_MICROS, BUDGET_DIMENSION_TOKENS
 
 from ..conftest import calls, states, used
 from ..frameworks.provider import Provider
@@ -141,6 +141,7 @@ def test_calls_that_are_not_let_through_do_not_reach_the_agent(proxy: Proxy, ses
     messages += [third.message.model_dump(exclude_none=True), {"role": "user", "content": "Well?"}]
     assert proxy.ask(messages, session, stream=stream).message.content == "All done."
     assert used(proxy.client, session, BUDGET_DIMENSION_TOKENS) == 3 * 2
+    assert used(proxy.client, session, BUDGET_DIMENSION_COST_MICROS) > 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -172,6 +173,21 @@ def test_what_cannot_be_judged_is_refused(proxy: Proxy, session: str) -> None:
     tools: Any = [{"type": "function", "name": "find_orders", "parameters": {}, "strict": False}]
     with pytest.raises(BadRequestError, match=r"callgate: tools: calls of .* are not judged; use chat completions"):
         proxy.openai.responses.create(model="gpt-5", input="Find them.", tools=tools)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ("event_hook='post_call'", "ValueError: mode: pre_call is absent; callgate needs mode: [pre_call, post_call]"),
+        ("wait_s=90", "ValueError: wait_s: 90 is not from 0 to 60"),
+        ("fail_open='find_orders'", "TypeError: fail_open: a collection of names, not one name"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_at_the_start(options: str, error: str) -> None:
+    python = ROOT / "target" / "clients" / f"python-recipe-{NAME}" / "bin" / "python"
+    program = f"from callgate.litellm import CallgateGuardrail; CallgateGuardrail({options})"
+    ended = subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert ended.stderr.strip().splitlines()[-1] == error
 
 
 def test_while_callgate_is_unavailable_no_call_passes(session: str) -> None:
