@@ -3,7 +3,7 @@ LISTEN ?= 127.0.0.1:7600
 # tests/linear builds its own program, on Linux, by other flags.
 TESTED = --workspace --exclude callgate-linear
 
-.PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients packages console rules observe drills pgbouncer \
+.PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients packages recipes console rules observe drills pgbouncer \
 	lint-deploy deny release bench faults faults-canary prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
@@ -20,7 +20,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test $(TESTED); cargo test $(TESTED); \
 	fi
 
-test-all: test live shell-lines hosts mcp clients packages console rules observe drills lint-deploy deny pgbouncer faults faults-canary ## And what takes longer
+test-all: test live shell-lines hosts mcp clients packages recipes console rules observe drills lint-deploy deny pgbouncer faults faults-canary ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -52,6 +52,11 @@ clients: prerequisites ## The clients for Python, TypeScript and Go: built, chec
 packages: prerequisites ## The server as a wheel and as npm packages: packed, checked, and installed in a clean environment
 	cargo build
 	deploy/packages/test target/debug
+
+recipes: ## The examples for frameworks that have no adapter, each with its framework as it is pinned
+	cargo build
+	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/python/test --recipes
+	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/typescript/test --recipes
 
 console: prerequisites ## The console in a real Chromium, with what npm installs into target/browser (ARGS=--paint: first paints)
 	cargo build

@@ -1,4 +1,4 @@
-"""Toolboxes, schemas as models see them, and gated functions."""
+"""Toolboxes, and schemas as models see them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from callgate import Added, AsyncClient, CallgateUnavailable, CallRefused, Client, gated
+from callgate import Added, AsyncClient, Client
 from callgate.schemas import adapted, offered
 from callgate.v1.approval_service_pb2 import ListApprovalsRequest
 from callgate.v1.gate_service_pb2 import ToolDescription
@@ -151,69 +151,3 @@ def test_an_async_toolbox_does_the_same(server: Server, session: str) -> None:
             assert (first.unwrap(), second.unwrap()) == ("0", "1")
 
     asyncio.run(run())
-
-
-def test_a_gated_function_is_called_as_ever(gate: Gate, session: str) -> None:
-    runs = []
-
-    @gated(gate, tool="pay")
-    def pay(to: str, cents: int = 5, **more: str) -> dict[str, Any]:
-        """Pays."""
-        runs.append((to, cents, more))
-        return {"id": len(runs)}
-
-    assert pay(session) == {"id": 1}
-    assert pay(to=session, cents=5) == {"id": 1}
-    assert pay(session, 6, note="x") == {"id": 2}
-    assert runs == [(session, 5, {}), (session, 6, {"note": "x"})]
-    assert pay.__doc__ == "Pays."
-
-    @gated(lambda: gate)
-    def drop_all() -> None:
-        raise AssertionError
-
-    with pytest.raises(CallRefused, match="drop_all was not run: the policy does not allow it"):
-        drop_all()
-
-    @gated(gate)
-    def fail() -> None:
-        raise KeyError("x")
-
-    with pytest.raises(KeyError, match="x"):
-        fail()
-
-
-def test_a_gated_coroutine_function(server: Server, session: str) -> None:
-    async def run() -> None:
-        async with AsyncClient(server.address) as client:
-
-            @gated(client.gate(session))
-            async def add(a: int, b: int) -> int:
-                return a + b
-
-            assert await add(1, b=2) == 3
-
-    asyncio.run(run())
-
-
-def test_a_gated_function_while_the_plane_is_away(session: str) -> None:
-    tool = Tool()
-
-    @gated(Client(free_address()).gate(session))
-    def pay() -> None:
-        tool()
-
-    with pytest.raises(CallgateUnavailable):
-        pay()
-    assert tool.seen == []
-
-
-def test_what_cannot_be_gated_is_told_at_once(gate: Gate) -> None:
-    with pytest.raises(TypeError, match="without names"):
-        gated(gate)(lambda *args: args)
-
-    @gated(gate)
-    async def wrong() -> None: ...
-
-    with pytest.raises(TypeError, match="needs an AsyncGate"):
-        asyncio.run(wrong())

@@ -38,6 +38,8 @@ interface Shown {
 /** What came of the calls whose output the model has yet to be told; the oldest are forgotten. */
 export class Told {
   readonly #kept = new Map<string, { output: unknown; outcome: Outcome }>();
+  /** How many of the model's messages the tools of this step are not given, since a compaction has left them out. */
+  leftOut = 0;
 
   keep<T>(callId: string, output: T, outcome: Outcome): T {
     this.#kept.delete(callId);
@@ -54,10 +56,14 @@ export class Told {
 }
 
 /** How many times the model had spoken before it proposed the call, which tells apart ids that come again. */
-export function turnOf(call: CallOptions): string {
-  const spoken = call.messages.filter(({ role }) => role === "assistant").length;
+export function turnOf(call: CallOptions, leftOut: number): string {
+  const spoken = leftOut + spokenIn(call.messages);
   return `${answerOf(call) === undefined ? spoken : spoken - 1}`;
 }
+
+/** The number of the model's messages. */
+export const spokenIn = (messages: CallOptions["messages"]) =>
+  messages.filter((one) => one.role === "assistant").length;
 
 /**
  * What the user has answered about the call by the SDK's own approval; undefined: nobody was asked. Then the messages end

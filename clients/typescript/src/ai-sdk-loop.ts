@@ -47,8 +47,13 @@ export class Steps {
   /** The tools are dropped once no call is let through. */
   readonly prepareStep: PrepareStep = async (given) => {
     if (given.stepNumber === 0 && this.approvals) await this.#recordRefusals(given.messages, this.approvals);
-    const own = await this.options.prepareStep?.(given);
-    const messages = own?.messages && (await this.#compacted(given.messages, own.messages));
+    // From version 7 on, what a step leaves is what the next one is given, callgate's summary included.
+    const { initialMessages, responseMessages } = given as { initialMessages?: Messages; responseMessages?: Messages };
+    const present = given.messages.filter(({ content }) => !this.#summary || content !== this.#summary);
+    const all = initialMessages ? [...initialMessages, ...(responseMessages ?? [])] : present;
+    const own = await this.options.prepareStep?.({ ...given, messages: present });
+    const messages = own?.messages && (await this.#compacted(all, own.messages));
+    this.told.leftOut = initialMessages ? calls.spokenIn(all) - calls.spokenIn(messages ?? given.messages) : 0;
     // A choice of a tool that is not there would end the run with an error.
     const none = this.#isDisabled(given.steps) ? { activeTools: [], toolChoice: "auto" as const } : {};
     return { ...own, ...(messages && { messages }), ...none };

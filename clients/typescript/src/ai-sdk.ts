@@ -118,7 +118,7 @@ function gateTool(
       const fit = isEdited ? await shown.fit(tool, mended) : calls.restored(args, mended);
       return calls.last(execute(fit, { ...given, abortSignal: signal }), each);
     };
-    const ids = { callId: given.toolCallId, turn: calls.turnOf(given), signal: given.abortSignal };
+    const ids = { callId: given.toolCallId, turn: calls.turnOf(given, told.leftOut), signal: given.abortSignal };
     // The SDK's own user answers, and before the call: nobody is waited for here.
     const wait = approvals && { approvalWaitMs: 0 };
     const ask = () => gate.run(name, args, run, { ...said, ...ids, ...wait });
@@ -135,7 +135,7 @@ function gateTool(
   /** Judged without storing anything: where the user says no, nobody is left with an open question. */
   const isQuestion = async (input: Any, given: CallOptions): Promise<boolean> => {
     const [args, said] = await shown.taken(name, input);
-    const ids = { callId: given.toolCallId, turn: calls.turnOf(given) };
+    const ids = { callId: given.toolCallId, turn: calls.turnOf(given, told.leftOut) };
     const judged = gate.evaluate(name, args, { ...said, ...ids, dryRun: true });
     const verdict = await judged.catch((error) => {
       // The call itself will tell the model.

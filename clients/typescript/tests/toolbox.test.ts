@@ -128,3 +128,33 @@ test("a gated function gives its value, or what it gave, or says why not", async
   });
   assert.throws(() => gated(gate, () => 1), /tool: the function has no name/);
 });
+
+test("a gated tool of a framework gives the text for the model, and the framework's object its gate", async () => {
+  const chat = { thread: newSession(), call: "call-7" };
+  const options = { forModel: true as const, callId: (context: typeof chat) => context.call };
+  const gate = (context: typeof chat) => client.gate(context.thread);
+  const given: unknown[] = [];
+  const look = gated(
+    gate,
+    function look({ cents }: { cents: number }, _running, context) {
+      given.push(context);
+      if (cents > 1) throw new Error("too many");
+      return [cents];
+    },
+    options,
+  );
+  const drop = gated(gate, () => assert.fail(), { ...options, tool: "drop_it" });
+  const texts = [
+    look({ cents: 1 }, chat),
+    look({ cents: 2 }, { ...chat, call: "call-8" }),
+    drop({}, { ...chat, call: "9" }),
+  ];
+  const told = (await Promise.all(texts)).map((text) => JSON.parse(text));
+  assert.deepEqual([told[0].status, told[0].results], ["success", [1]]);
+  assert.match(told[1].error_message, /too many/);
+  assert.equal(told[2].status, "tool_denied");
+  assert.equal(JSON.parse(await look({ cents: 1 }, chat)).status, "duplicate_call_blocked");
+  assert.equal(given.length, 2);
+  const { calls } = await client.gate(chat.thread).state();
+  assert.ok(calls.some(({ callId }) => callId === "call-7"));
+});

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ._questions import Person
-from .client import AsyncClient, Client, default_client
+from .client import AsyncClient, Client, default_client, twin
 from .schemas import Added
 from .toolbox import AsyncToolbox, Toolbox
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ._questions import Answer
     from .gate import AsyncGate, Gate, GateOptions
 
-C = TypeVar("C", Client, AsyncClient)
 A = TypeVar("A", bound="str | dict[str, Any]")
 
 
@@ -104,15 +103,8 @@ def names(parameters: Mapping[str, Any], argument: str) -> bool:
 
 
 def _threads(client: Client | AsyncClient) -> Client:
-    return client if isinstance(client, Client) else _twin(Client, client)
+    return client if isinstance(client, Client) else twin(client)
 
 
 def _loops(client: Client | AsyncClient) -> AsyncClient:
-    return client if isinstance(client, AsyncClient) else _twin(AsyncClient, client)
-
-
-def _twin(kind: type[C], client: Client | AsyncClient) -> C:
-    """A client of the other kind on the same plane: a call that runs in one is known to run in the other."""
-    twin = kind.__new__(kind)
-    twin.plane = client.plane
-    return twin
+    return client if isinstance(client, AsyncClient) else twin(client)

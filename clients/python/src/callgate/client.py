@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ._channel import connect_aio
 from ._drive_aio import Driver
@@ -137,6 +137,22 @@ class AsyncClient(_Base):
     ) -> None:
         """Closes it."""
         await self.close()
+
+
+@overload
+def twin(client: Client) -> AsyncClient: ...
+
+
+@overload
+def twin(client: AsyncClient) -> Client: ...
+
+
+def twin(client: Client | AsyncClient) -> Client | AsyncClient:
+    """A client of the other kind on the same plane: a call that runs in one is known to run in the other."""
+    kind: type[Client | AsyncClient] = AsyncClient if isinstance(client, Client) else Client
+    other = kind.__new__(kind)
+    other.plane = client.plane
+    return other
 
 
 @cache

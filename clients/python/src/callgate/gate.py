@@ -73,7 +73,7 @@ class _How(TypedDict):
 class _Base:
     def __init__(self, session_id: str, options: GateOptions) -> None:
         self.session_id = session_id
-        self._options = options
+        self.options = options
         ids = {name: value for name, value in options.items() if name in Caller.DESCRIPTOR.fields_by_name}
         for name, value in {"session_id": session_id, **ids}.items():
             if not isinstance(value, str):
@@ -91,7 +91,7 @@ class _Base:
         return {"timeout": settings.timeout_s, "metadata": (("callgate-by", settings.by or "agent"),)}
 
     def _with(self, options: GateOptions) -> GateOptions:
-        return {**self._options, **options}
+        return {**self.options, **options}
 
     def _request(self, runs: list[Run]) -> BatchEvaluateRequest:
         usage = next((run.usage for run in runs if run.usage is not None), None)

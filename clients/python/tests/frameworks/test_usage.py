@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from agents import ModelBehaviorError
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage
 
 from callgate import Client, Usage, priced
+from callgate.langchain import CallgateMiddleware
 from callgate.v1.session_service_pb2 import GetCallRequest
 from callgate.v1.types_pb2 import (
     BUDGET_DIMENSION_COST_MICROS,
@@ -20,6 +23,8 @@ from callgate.v1.types_pb2 import (
 from ..conftest import calls, used
 from ..plane import Server
 from .spenders import CACHED, INPUT, MODEL, OUTPUT, SPENDERS, Spent, call
+from .test_langchain import Scripted as LangChainModel
+from .test_langchain import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,3 +115,34 @@ def test_a_function_says_what_is_booked(
     play(framework, client, other, Spent(), [call(0), "Done."], usage=lambda given: 1 / 0)
     assert used(client, other, BUDGET_DIMENSION_TOKENS) == INPUT + CACHED + OUTPUT
     assert "the function `usage` of the gate failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "last"),
+    [("anthropic-chat", [(1, {"type": "none"})]), ("amazon_bedrock_converse_chat", [(1, None)]), ("openai-chat", [])],
+)
+def test_langchain_keeps_disabled_tools_where_the_provider_needs_them(
+    thrifty: Client, session: str, kind: str, last: list[Any]
+) -> None:
+    """Anthropic and Bedrock reject calls in the history of a request without tools."""
+    bound: list[Any] = []
+
+    class Model(LangChainModel):
+        @property
+        def _llm_type(self) -> str:
+            return kind
+
+        def bind_tools(self, tools: Any, *, tool_choice: Any = None, **_: Any) -> Any:
+            bound.append((len(tools), tool_choice))
+            return self
+
+    def message(number: int) -> AIMessage:
+        call: Any = {"name": "search_orders", "args": {"page": number}, "id": f"call_{number}", "type": "tool_call"}
+        used: Any = {"input_tokens": 260_000, "output_tokens": 0, "total_tokens": 260_000}
+        return AIMessage("", tool_calls=[call], usage_metadata=used)
+
+    model = Model(messages=iter([message(0), message(1), AIMessage("That is all I found.")]))
+    agent = create_agent(model, [Spent().search_orders], middleware=[CallgateMiddleware(thrifty)])
+    answer = ask(agent, {"messages": [("user", "Find all.")]}, session, is_async=False)["messages"]
+    assert answer[-1].content == "That is all I found."
+    assert bound == [(1, None), (1, None), *last]

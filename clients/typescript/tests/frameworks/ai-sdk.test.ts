@@ -9,7 +9,7 @@ import { z } from "zod";
 
 import { Stage } from "../stage.js";
 import { person } from "./people.js";
-import { answer, check, LETTER, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
+import { added, answer, check, LETTER, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
 const client = stage.client();
@@ -63,14 +63,14 @@ test("an agent is refused, waits, asks a person, retries on advice, and finishes
   const shop = new Shop();
   const gate = client.gate("ai-sdk-story");
   after(person(client, "ai-sdk-story", ({ amount }) => answer(amount)));
-  const { text, response } = await generateText({
+  const run = await generateText({
     model: scripted(turnsOf("o-1")),
     prompt: "Go.",
     stopWhen: stepCountIs(20),
     tools: gateTools(gate, toolsOf(shop)),
   });
-  assert.equal(text, "done");
-  check("o-1", shop, toldOf(response.messages));
+  assert.equal(run.text, "done");
+  check("o-1", shop, toldOf(await added(run)));
 });
 
 test("the application's user answers by the SDK's own approvals", async () => {
@@ -81,9 +81,9 @@ test("the application's user answers by the SDK's own approvals", async () => {
   const model = scripted(charges);
   const messages: ModelMessage[] = [{ role: "user", content: "Charge both." }];
   for (const { args } of charges) {
-    const { content, response } = await generateText({ model, messages, tools, stopWhen: stepCountIs(9) });
-    messages.push(...response.messages);
-    const asked = content.filter((part) => part.type === "tool-approval-request");
+    const run = await generateText({ model, messages, tools, stopWhen: stepCountIs(9) });
+    messages.push(...(await added(run)));
+    const asked = run.content.filter((part) => part.type === "tool-approval-request");
     assert.deepEqual(
       asked.map(({ toolCall }) => toolCall.input),
       [args],
@@ -92,9 +92,9 @@ test("the application's user answers by the SDK's own approvals", async () => {
     const { approvalId } = asked[0]!;
     messages.push({ role: "tool", content: [{ type: "tool-approval-response", approvalId, approved, ...why }] });
   }
-  const { text, response } = await generateText({ model, messages, tools });
-  assert.equal(text, "done");
-  const told = toldOf([...messages, ...response.messages]).filter((part) => !part.includes("tool-approval-response"));
+  const run = await generateText({ model, messages, tools });
+  assert.equal(run.text, "done");
+  const told = toldOf([...messages, ...(await added(run))]).filter((part) => !part.includes("tool-approval-response"));
   assert.match(told[0]!, /"charged":20/);
   assert.match(told[1]!, /execution-denied.*900 is too dear/);
   assert.equal(shop.executed.length, 1);
@@ -118,21 +118,21 @@ test("a tool that gives its output in parts gives all of them, and the applicati
   };
   const model = scripted([turnsOf("o-1")[0]!]);
   const gate = client.gate("ai-sdk-stream");
-  const { fullStream, response } = streamText({
+  const run = streamText({
     model,
     prompt: "Go.",
     tools: gateTools(gate, parts),
     stopWhen: stepCountIs(3),
   });
   const given: unknown[] = [];
-  for await (const part of fullStream)
+  for await (const part of run.fullStream)
     if (part.type === "tool-result") given.push([part.output, part.preliminary ?? false]);
   assert.deepEqual(given, [
     [{ total: 1 }, true],
     [{ total: 20 }, true],
     [{ total: 20 }, false],
   ]);
-  assert.match(toldOf((await response).messages)[0]!, /"results":{"total":20}/);
+  assert.match(toldOf(await added(run))[0]!, /"results":{"total":20}/);
 });
 
 test("what a tool itself shows the model stays, and a hint comes after it", async () => {
@@ -141,8 +141,8 @@ test("what a tool itself shows the model stays, and a hint comes after it", asyn
   const shown = { get_job: tool({ inputSchema: item, execute: () => ({ left: 0 }), toModelOutput }) };
   const tools = gateTools(client.gate("ai-sdk-shown"), shown);
   const turns = Array.from({ length: 3 }, () => ({ tool: "get_job", args: { item: 1 } }));
-  const { response } = await generateText({ model: scripted(turns), prompt: "Go.", tools, stopWhen: stepCountIs(9) });
-  const told = toldOf(response.messages);
+  const run = await generateText({ model: scripted(turns), prompt: "Go.", tools, stopWhen: stepCountIs(9) });
+  const told = toldOf(await added(run));
   assert.ok(
     told.every((text) => text.includes("image/png")),
     told.join("\n"),
@@ -201,10 +201,10 @@ test("the model gives the reason that the policy wants, and the tool does not se
   const letter = tool({ inputSchema: z.strictObject({ to: z.string() }), execute: (args) => given.push(args) });
   const model = scripted([LETTER]);
   const tools = gateTools(client.gate("ai-sdk-reason"), { send_letter: letter });
-  const { response } = await generateText({ model, prompt: "Go.", tools, stopWhen: stepCountIs(3) });
+  const run = await generateText({ model, prompt: "Go.", tools, stopWhen: stepCountIs(3) });
   const [offered] = model.doGenerateCalls[0]!.tools as { inputSchema: { required?: string[] } }[];
   assert.deepEqual(offered!.inputSchema.required, ["to", "justification"]);
-  assert.deepEqual(given, [{ to: "ada" }], toldOf(response.messages).join());
+  assert.deepEqual(given, [{ to: "ada" }], toldOf(await added(run)).join());
 });
 
 test("while callgate is away nothing runs, and the model is told so", async () => {
@@ -212,9 +212,9 @@ test("while callgate is away nothing runs, and the model is told so", async () =
   const away = stage.client({ server: "http://127.0.0.1:9", timeoutMs: 500 });
   const tools = gateTools(away.gate("ai-sdk-away"), toolsOf(shop));
   const model = scripted(turnsOf("o-7").slice(0, 1));
-  const { text, response } = await generateText({ model, prompt: "Go.", tools, stopWhen: stepCountIs(3) });
-  assert.match(toldOf(response.messages)[0]!, /error-text.*callgate_unavailable/);
-  assert.equal(text, "done");
+  const run = await generateText({ model, prompt: "Go.", tools, stopWhen: stepCountIs(3) });
+  assert.match(toldOf(await added(run))[0]!, /error-text.*callgate_unavailable/);
+  assert.equal(run.text, "done");
   assert.deepEqual(shop.executed, []);
 });
 

@@ -7,6 +7,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import type { Toolbox } from "@callgate/client";
 import { toolMessages as answered } from "@callgate/client/anthropic";
 import { toolMessages, toolOutputs } from "@callgate/client/openai";
+import { BudgetDimension } from "@callgate/client/v1";
 import OpenAI from "openai";
 
 import { Stage } from "../stage.js";
@@ -65,6 +66,66 @@ test(`Anthropic's messages: ${STORY}`, () =>
       messages.push(...answers);
     }
   }));
+
+test(`OpenAI's chat completions, streamed: ${STORY}`, () =>
+  played("o-4", async (url, toolbox) => {
+    const openai = new OpenAI({ baseURL: url, apiKey: "none" });
+    const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Go." }];
+    for (;;) {
+      const stream_options = { include_usage: true };
+      const completion = await openai.chat.completions
+        .stream({ model: "scripted", messages, stream_options })
+        .finalChatCompletion();
+      messages.push(completion.choices[0]!.message);
+      const answers = await toolMessages(toolbox, messages, completion);
+      if (answers.length === 0) return messages.at(-1)?.content;
+      messages.push(...answers);
+    }
+  }));
+
+test(`OpenAI's responses, streamed: ${STORY}`, () =>
+  played("o-5", async (url, toolbox) => {
+    const openai = new OpenAI({ baseURL: url, apiKey: "none" });
+    const input: OpenAI.Responses.ResponseInput = [{ role: "user", content: "Go." }];
+    for (;;) {
+      const response = await openai.responses.stream({ model: "scripted", input }).finalResponse();
+      input.push(...(response.output as OpenAI.Responses.ResponseInputItem[]));
+      const outputs = await toolOutputs(toolbox, input, response);
+      if (outputs.length === 0) return "done";
+      input.push(...outputs);
+    }
+  }));
+
+test(`Anthropic's messages, streamed: ${STORY}`, () =>
+  played("o-6", async (url, toolbox) => {
+    const anthropic = new Anthropic({ baseURL: url, apiKey: "none" });
+    const messages: Anthropic.MessageParam[] = [{ role: "user", content: "Go." }];
+    for (;;) {
+      const reply = await anthropic.messages.stream({ model: "scripted", max_tokens: 9, messages }).finalMessage();
+      messages.push({ role: "assistant", content: reply.content });
+      const answers = await answered(toolbox, messages, reply);
+      if (answers.length === 0) return reply.content.map((block) => (block.type === "text" ? block.text : "")).join("");
+      messages.push(...answers);
+    }
+  }));
+
+test("Anthropic's calls of one turn are judged together, and answered in one message", async () => {
+  const sent: unknown[] = [];
+  const toolbox = client.gate("loops-parallel").wrap({ get_order: (args: unknown) => sent.push(args) });
+  const use = (id: string) => ({ type: "tool_use", id, name: "get_order", input: { order_id: id } });
+  const usage = { input_tokens: 90, output_tokens: 10 };
+  const content = ["p-1", "p-2", "p-1"].map((id, n) => ({ ...use(id), id: `toolu_${n}` }));
+  const messages = [{ role: "assistant", content }];
+  const [message, ...none] = await answered(toolbox, messages, { model: "scripted", content, usage });
+  assert.equal(none.length, 0);
+  assert.deepEqual(
+    message!.content.map(({ tool_use_id }) => tool_use_id),
+    ["toolu_0", "toolu_1", "toolu_2"],
+  );
+  assert.deepEqual(sent.length, 2, "the third is the first");
+  const { budgets } = await toolbox.gate.state();
+  assert.equal(budgets.find(({ dimension }) => dimension === BudgetDimension.TOKENS)?.used, 100n);
+});
 
 test("calls of one turn are answered in order, and a conversation that begins again runs none twice", async () => {
   const sent: unknown[] = [];

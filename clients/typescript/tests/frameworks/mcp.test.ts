@@ -54,6 +54,20 @@ test("a host is refused, waits, asks a person, retries on advice, and finishes",
   check("o-1", shop, told);
 });
 
+test("calls that a host makes at once are judged by themselves", async () => {
+  const shop = new Shop();
+  const mcp = gateClient(client.gate("mcp-parallel"), await connected(shop));
+  await mcp.listTools();
+  const orders = ["m-1", "m-2"];
+  const call = (name: string, order_id: string) => mcp.callTool({ name, arguments: { order_id } });
+  const found = await Promise.all([...orders.map((id) => call("get_order", id)), call("delete_order", "m-1")]);
+  assert.deepEqual(
+    found.map(({ isError }) => isError === true),
+    [false, false, true],
+  );
+  assert.equal(shop.executed.length, 2);
+});
+
 test("what a server says of its own failure stays, with callgate's advice after it", async () => {
   const server = new McpServer({ name: "shop", version: "1" });
   server.registerTool("get_order", { inputSchema: { order_id: z.string() } }, () => ({

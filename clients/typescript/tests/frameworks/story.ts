@@ -106,3 +106,9 @@ export function check(order: string, shop: Shop, told: readonly string[]): void 
   const [first, second] = shop.executed.filter(({ tool }) => tool === "get_quote");
   assert.ok(second!.atMs - first!.atMs >= 500, "the second quote did not wait for its turn");
 }
+
+/** The messages that a run of the AI SDK has added. From version 7 on, `response` has those of the last step alone. */
+export async function added(run: { response: any }): Promise<any[]> {
+  const { responseMessages, response } = run as { responseMessages?: any; response: any };
+  return (await responseMessages) ?? (await response).messages;
+}

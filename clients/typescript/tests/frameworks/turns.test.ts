@@ -22,7 +22,7 @@ import {
 import { z } from "zod";
 
 import { Stage } from "../stage.js";
-import { POLICY } from "./story.js";
+import { added, POLICY } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
 const client = stage.client();
@@ -268,7 +268,7 @@ test("AI SDK: what the application's user refuses is recorded as a denial, and a
   const { model } = aiModel([["charge_card", { order_id: "n-1" }]]);
   const said: ModelMessage[] = [{ role: "user", content: "Charge it." }];
   const first = await generateText({ model, messages: said, ...settings });
-  said.push(...first.response.messages);
+  said.push(...(await added(first)));
   const { approvalId } = first.content.find((part) => part.type === "tool-approval-request")!;
   const no = { type: "tool-approval-response" as const, approvalId, approved: false, reason: "too dear" };
   said.push({ role: "tool", content: [no] });
@@ -300,10 +300,10 @@ test("AI SDK: what the user refuses is withdrawn where the agent's credential ma
   const settings = gateLoop(gate, { charge_card: charge }, { approvals: {} });
   const { model } = aiModel([["charge_card", { order_id: "g-1" }]]);
   const said: ModelMessage[] = [{ role: "user", content: "Charge it." }];
-  const { content, response } = await generateText({ model, messages: said, ...settings });
-  const { approvalId } = content.find((part) => part.type === "tool-approval-request")!;
+  const run = await generateText({ model, messages: said, ...settings });
+  const { approvalId } = run.content.find((part) => part.type === "tool-approval-request")!;
   const no = { type: "tool-approval-response" as const, approvalId, approved: false };
-  said.push(...response.messages, { role: "tool", content: [no] });
+  said.push(...(await added(run)), { role: "tool", content: [no] });
   assert.equal((await generateText({ model, messages: said, ...settings })).text, "done");
   const { approvals } = await guarded.client(root).approvals.listApprovals({ sessionId: "turns-guarded" });
   assert.deepEqual(
