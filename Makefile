@@ -40,6 +40,7 @@ hosts: prerequisites ## The hooks in real coding agents, which npm installs into
 mcp: prerequisites ## Real MCP servers and clients, and the conformance suite, with and without the proxy
 	cargo build
 	deploy/mcp/through target/debug/callgate
+	deploy/mcp/oauth target/debug/callgate
 	deploy/mcp/conformance target/debug/callgate
 
 clients: prerequisites ## The clients for Python and TypeScript: built, checked, tested with real frameworks (QUICK=--quick)

@@ -155,6 +155,11 @@ impl Remote {
         self.server.is_some() || self.context.is_some()
     }
 
+    /// True if the command line names a server or a credential.
+    pub fn has_flags(&self) -> bool {
+        self.is_named() || self.shown != CredentialArgs::default()
+    }
+
     /// The server's URL.
     pub fn server(&self) -> anyhow::Result<&str> {
         Ok(&self.way()?.url)

@@ -4,6 +4,8 @@ mod descriptions;
 mod http;
 mod keys;
 mod lost;
+mod oauth;
+mod wrapped;
 
 use std::{fs, path::PathBuf, process::Stdio};
 

@@ -51,12 +51,21 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<ConfigChang
                 false => "it has no command",
             });
         };
-        if find_server_command(command, server.get_array("args")).is_some() {
-            return Err("it is already behind the proxy");
-        }
         let mut words = vec![PROXY.to_owned(), "--server-name".to_owned(), name.to_owned()];
         words.extend(options.iter().cloned().chain([THEN.to_owned()]));
         let mut words: Vec<String> = words.iter().map(|word| quote_text(word)).collect();
+        if let Some((args, own)) = find_wrapped(command, server) {
+            // Written by an earlier command, whose options are replaced.
+            let own = args.elements[own].range().start;
+            let old = text[args.range.start + 1..own].trim_end_matches([',', ' ']);
+            let new = words.join(", ");
+            let is_same = *command.value == *program && old == new;
+            let after = args.range.start + 1 + old.len();
+            let edits =
+                [(command.range.start, command.range.end, quote_text(program)), (args.range.start + 1, after, new)];
+            let edits = edits.map(|(start, end, text)| Edit { start, end, text });
+            return if is_same { Err("it is already behind the proxy") } else { Ok(edits.into()) };
+        }
         words.push(text[command.range.start..command.range.end].to_owned());
         let words = words.join(", ");
         let (start, end) = (command.range.start, command.range.end);
@@ -80,9 +89,8 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<ConfigChang
 /// The reason why the text cannot be parsed.
 pub fn unwrap(text: &str) -> Result<ConfigChange, String> {
     change(text, |_, server| {
-        let (command, args) = (server.get_string("command"), server.get_array("args"));
-        let (Some(command), Some(args)) = (command, args) else { return Err("it is not behind the proxy") };
-        let original = find_server_command(command, Some(args)).ok_or("it is not behind the proxy")?;
+        let command = server.get_string("command").ok_or("it is not behind the proxy")?;
+        let (args, original) = find_wrapped(command, server).ok_or("it is not behind the proxy")?;
         let original = args.elements[original].range();
         let (from, rest) = (args.range.start + 1, &text[original.end..args.range.end - 1]);
         let (start, end) = (command.range.start, command.range.end);
@@ -96,14 +104,20 @@ pub fn unwrap(text: &str) -> Result<ConfigChange, String> {
     })
 }
 
-/// Index of the server's own command among the proxy's arguments.
-fn find_server_command(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
-    let words = args?.elements.iter().map(|word| word.as_string_lit().map(|word| word.value.as_ref()));
-    let words: Vec<Option<&str>> = words.collect();
-    let is_ours = Path::new(command.value.as_ref()).file_name().is_some_and(|name| name == "callgate");
+/// The proxy's arguments, with the index of the server's own command.
+fn find_wrapped<'a, 'b>(command: &StringLit<'_>, server: &'b Object<'a>) -> Option<(&'b Array<'a>, usize)> {
+    let args = server.get_array("args")?;
+    let words: Vec<Option<&str>> =
+        args.elements.iter().map(|word| word.as_string_lit().map(|word| word.value.as_ref())).collect();
     // Past the name, which may be anything.
     let then = words.iter().skip(3).position(|word| *word == Some(THEN))? + 3;
-    (is_ours && words.first() == Some(&Some(PROXY)) && words.len() > then + 1).then_some(then + 1)
+    let is_ours = is_proxy_program(Path::new(command.value.as_ref())) && words.first() == Some(&Some(PROXY));
+    (is_ours && words.len() > then + 1).then_some((args, then + 1))
+}
+
+/// True for a path of callgate.
+pub fn is_proxy_program(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "callgate")
 }
 
 fn change(

@@ -150,11 +150,19 @@ impl Setup {
     }
 }
 
-async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
-    let ProxyArgs { options, session, agent, remote, http, command } = args;
-    if options.fail_open == Some(FailOpen::Reads) && !options.trust_annotations {
-        bail!("--fail-open reads needs --trust-annotations: only the MCP server marks tools that read");
+impl ProxyArgs {
+    /// Fails for options that do not go together.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.options.fail_open == Some(FailOpen::Reads) && !self.options.trust_annotations {
+            bail!("--fail-open reads needs --trust-annotations: only the MCP server marks tools that read");
+        }
+        Ok(())
     }
+}
+
+async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    let ProxyArgs { options, session, agent, remote, http, command } = args;
     // A proxy with the same server and credential may cancel the pending calls of a killed one.
     let place = format!("{}\n{}", remote.server()?, remote.args().unwrap_or_default().join("\n"));
     let asked = pending_call::folder("mcp").map(|folder| folder.join("asked").join(&digest::of_text(&place)[..32]));

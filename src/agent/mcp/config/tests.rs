@@ -60,6 +60,16 @@ fn the_way_back_gives_it_byte_for_byte_and_both_are_done_once() {
     let changed = wrap_config(CONFIG);
     let again = wrap_config(&changed.text);
     assert_eq!((again.text.as_str(), again.servers.len()), (changed.text.as_str(), 0));
+    // Other options replace those of before, with the same way back.
+    let other =
+        wrap(&changed.text, "/opt/callgate", &["--server".to_owned(), "https://a".to_owned()]).expect("a config");
+    assert_eq!(other.servers, changed.servers);
+    assert!(other.text.contains(r#"["mcp-proxy", "--server-name", "fs", "--server", "https://a", "--", "npx","#));
+    assert_eq!(
+        other.text,
+        wrap(CONFIG, "/opt/callgate", &["--server".to_owned(), "https://a".to_owned()]).expect("a config").text
+    );
+    assert_eq!(unwrap(&other.text).expect("a config").text, CONFIG);
     let back = unwrap(&changed.text).expect("a config");
     assert_eq!(back.text, CONFIG);
     assert_eq!(back.servers, changed.servers);

@@ -3,7 +3,9 @@
 
 mod admission;
 mod answer;
+mod decoded;
 mod exchange;
+mod oauth;
 mod reply;
 mod sessions;
 mod upstream;
@@ -49,8 +51,16 @@ pub(super) struct HttpArgs {
 struct Site {
     upstream: Upstream,
     sessions: Sessions,
+    authorization: oauth::Authorization,
     /// True during shutdown.
     ending: watch::Receiver<bool>,
+}
+
+impl Site {
+    fn new(upstream: Upstream, setup: Setup, ending: watch::Receiver<bool>) -> Self {
+        let authorization = oauth::Authorization::default();
+        Self { upstream, sessions: Sessions::new(setup), authorization, ending }
+    }
 }
 
 /// Serves until a signal.
@@ -64,7 +74,7 @@ pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCod
         upstream.as_public_url()
     ));
     let (end, ending) = watch::channel(false);
-    let site = Arc::new(Site { upstream, sessions: Sessions::new(setup), ending: ending.clone() });
+    let site = Arc::new(Site::new(upstream, setup, ending.clone()));
     let served = Arc::clone(&site);
     let service = service_fn(move |request| answer_request(Arc::clone(&served), request).boxed());
     let server = ListenerContext::new(ConnectionLimits::default());
@@ -91,6 +101,10 @@ async fn answer_request(site: Arc<Site>, request: Request<Incoming>) -> Result<R
 
 async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
     let (request, body) = request.into_parts();
+    let own = admission::check_local(&request)?;
+    if let Some(endpoint) = oauth::Endpoint::of(&request, site.upstream.url()) {
+        return oauth::answer(&site, endpoint, &request, body, &own).await;
+    }
     admission::enter(&request, site.upstream.url())?;
     let (proxy, client) = site.sessions.of(&request.headers).map_err(|error| to_refusal(&error))?;
     let body = match request.method {
@@ -98,7 +112,7 @@ async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<
         _ => Bytes::new(),
     };
     let (reply, answer) = ResponseSender::new();
-    let exchange = Exchange::new(site, proxy, client, request);
+    let exchange = Exchange::new(site, proxy, client, request, own);
     // Detached: requests complete even if their client disconnects.
     tokio::spawn(exchange.run(body, reply));
     answer.await.map_err(|error| to_refusal(&error.into()))
