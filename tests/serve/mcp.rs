@@ -5,6 +5,8 @@ mod http;
 mod keys;
 mod lost;
 mod oauth;
+mod piped;
+mod texts;
 mod wrapped;
 
 use std::{fs, path::PathBuf, process::Stdio};

@@ -96,7 +96,7 @@ fn object<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
 }
 
 /// A word quoted for POSIX shells.
-fn quote_word(word: &str) -> String {
+pub(crate) fn quote_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::message::{Id, Members};
+use crate::hosts;
 
 /// Error code for a lost server (JSON-RPC's server range).
 const GONE: i64 = -32_000;
@@ -20,6 +21,17 @@ pub fn result(id: &Id, text: &str, is_error: bool) -> String {
 #[must_use]
 pub fn render_unjudged(status: &str, message: &str, retryable: bool) -> String {
     json!({"status": status, "message": message, "retryable": retryable}).to_string()
+}
+
+/// A refusal with the commands by which a person lifts it, for the user of the host.
+#[must_use]
+pub fn with_lifting(tool_result_json: &str, session: &str, tool: &str) -> String {
+    let said = serde_json::from_str(tool_result_json).unwrap_or_default();
+    let lifting = hosts::describe_lifting(&said, session, tool);
+    match (lifting, tool_result_json.trim_end().strip_suffix('}')) {
+        (Some(lifting), Some(members)) => format!(r#"{members},"for_the_user":{}}}"#, Value::from(lifting)),
+        _ => tool_result_json.to_owned(),
+    }
 }
 
 /// The response to a request of a lost server.
@@ -68,20 +80,40 @@ mod tests {
         let id = Id::read(r#""a\"b""#).expect("an id");
         assert_eq!(
             result(&id, "{\"status\":\"x\"}", true),
-            r#"{"jsonrpc":"2.0","id":"a\"b","result":{"content":[{"text":"{\"status\":\"x\"}","type":"text"}],"isError":true}}"#
+            concat!(
+                r#"{"jsonrpc":"2.0","id":"a\"b","result":{"content":[{"text":"{\"status\":\"x\"}","#,
+                r#""type":"text"}],"isError":true}}"#
+            )
         );
         assert_eq!(unreadable("no"), r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#);
         assert_eq!(
             progress("\"t\"", 2, "waits"),
-            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":0.002,"message":"waits"}}"#
+            concat!(
+                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","#,
+                r#""progress":0.002,"message":"waits"}}"#
+            )
         );
+    }
+
+    #[test]
+    fn refusal_tells_the_user_how_to_lift_it() {
+        let text = with_lifting(r#"{"status":"approval_required","approval_id":"apr_1"}"#, "s", "drop");
+        let said: Value = serde_json::from_str(&text).expect("JSON");
+        let lifting = said["for_the_user"].as_str().expect("a text");
+        assert!(lifting.starts_with("For the user alone, in a terminal: `callgate approvals approve apr_1`"), "{text}");
+        let reuse = r#"{"status":"duplicate_call_blocked","previous_result":1.50}"#;
+        assert_eq!(with_lifting(reuse, "s", "look"), reuse);
+        assert_eq!(with_lifting("no JSON", "s", "look"), "no JSON");
     }
 
     #[test]
     fn a_note_joins_the_content_and_changes_nothing_else() {
         let response =
             r#"{"result":{"content":[ {"type":"text","text":"a"} ],"structuredContent":{"n":1e400}},"id":1}"#;
-        let noted = r#"{"result":{"content":[ {"type":"text","text":"a"} ,{"text":"mind","type":"text"}],"structuredContent":{"n":1e400}},"id":1}"#;
+        let noted = concat!(
+            r#"{"result":{"content":[ {"type":"text","text":"a"} ,{"text":"mind","type":"text"}],"#,
+            r#""structuredContent":{"n":1e400}},"id":1}"#
+        );
         assert_eq!(with_note(response, "mind").as_deref(), Some(noted));
         let empty = with_note(r#"{"id":1,"result":{"content":[ ]}}"#, "mind");
         assert_eq!(empty.as_deref(), Some(r#"{"id":1,"result":{"content":[ {"text":"mind","type":"text"}]}}"#));

@@ -1,6 +1,7 @@
 //! `callgate mcp wrap`: moves the servers in a host's settings behind the proxy, and back.
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -8,7 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, FromArgMatches as _};
 
-use super::ProxyArgs;
+use super::{ProxyArgs, http};
 use crate::{
     agents::{own_path, replace_file},
     mcp::config::{self, ConfigChange},
@@ -44,8 +45,14 @@ pub(super) async fn run(args: &WrapArgs) -> anyhow::Result<()> {
     let changed = if args.undo {
         config::unwrap(&text)
     } else {
-        let options = choose_options(args)?;
-        config::wrap(&text, &program()?, &options)
+        let (options, program) = (choose_options(args)?, program()?);
+        let mut objections = HashMap::new();
+        for url in config::list_addresses(&text).map_err(|problem| anyhow!("{name}: {problem}"))? {
+            // An expansion of the host's hides the address, and the credential that may be in it.
+            let objection = if url.contains('$') { None } else { http::find_objection(&url).await };
+            objections.extend(objection.map(|objection| (url, objection)));
+        }
+        config::wrap(&text, &program, &options, |url| objections.get(url).copied())
     };
     let changed = changed.map_err(|problem| anyhow!("{name}: {problem}"))?;
     show(&text, &changed);

@@ -31,7 +31,7 @@ pub(super) struct Proxy {
     server: Child,
     pub(super) server_address: SocketAddr,
     /// Messages sent to the server.
-    kept: PathBuf,
+    pub(super) kept: PathBuf,
 }
 
 /// A connection to one of them.
@@ -90,7 +90,7 @@ impl Proxy {
         answer["result"].clone()
     }
 
-    fn sent_requests(&self) -> Vec<Value> {
+    pub(super) fn sent_requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.kept).expect("a file");
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }

@@ -22,7 +22,7 @@ const CONFIG: &str = r#"{"mcpServers": {
 
 impl Scene {
     /// Output of the command with callgate's address in the environment, and success.
-    async fn wraps(&self, server: &str, line: &[&str]) -> (bool, String) {
+    pub(super) async fn wraps(&self, server: &str, line: &[&str]) -> (bool, String) {
         let mut command = Command::from(program());
         command
             .args(["mcp", "wrap"])

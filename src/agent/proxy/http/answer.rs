@@ -120,7 +120,7 @@ impl Exchange {
             StreamPiece::Part(bytes) => return Bytes::from(bytes),
         };
         let event = String::from_utf8_lossy(&bytes);
-        self.is_resumable |= events::has_id(&event);
+        self.is_resumable |= events::id(&event).is_some();
         let noted = events::data(&event).and_then(|data| self.proxy.handle_server_message(self.client, &data));
         let noted = noted.map(|noted| events::with_data(&event, &noted));
         Bytes::from(noted.map_or(bytes, String::into_bytes))
