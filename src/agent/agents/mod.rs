@@ -24,13 +24,13 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use etcetera::BaseStrategy as _;
 
+pub(crate) use self::file::replace_file;
 use self::{
     file::SettingsFile,
     host::{SettingsFolders, SettingsScope},
     plan::{HTTP_PATH, HookTransport, SettingsPlan, is_ours},
     settings::HostSettings,
 };
-pub(crate) use self::{file::replace_file, plan::quote_word};
 use crate::{
     host::{FailOpen, HOOK_PROGRAM},
     hosts::Host,

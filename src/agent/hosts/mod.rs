@@ -16,6 +16,7 @@ mod texts;
 use serde_json::{Map, Value};
 
 use self::input::Input;
+pub(crate) use self::texts::quote_word;
 pub use self::texts::{CHARS_MAX, describe_lifting, truncate_text};
 
 /// A host of agents.

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, value::RawValue};
 
 use super::Host;
-use crate::agents::quote_word;
 
 /// Maximum length of a text in hosts, in UTF-16 code units.
 pub const CHARS_MAX: usize = 10_000;
@@ -106,6 +105,15 @@ pub fn truncate_text(text: &str) -> String {
     let mut units = 0;
     let kept: String = text.chars().take_while(|c| fits(&mut units, CHARS_MAX - CUT.len(), *c)).collect();
     kept + CUT
+}
+
+/// A word quoted for POSIX shells.
+pub(crate) fn quote_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// A prefix by whole characters.

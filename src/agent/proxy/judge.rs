@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    FailOpen,
+    FailOpen, lifting,
     lines::OutputItem,
     outcomes,
     plane::VerdictFailure,
@@ -245,7 +245,7 @@ impl Proxy {
         let is_result = verdict.decision() == Decision::Reuse && !verdict.is_error;
         let is_error = !is_result || self.state().inventory.promises_structure(&waiting.call.tool);
         let session = self.plane.session();
-        let text = answer::with_lifting(&verdict.tool_result_json, session, &waiting.asked.tool);
+        let text = lifting::with_lifting(&verdict.tool_result_json, session, &waiting.asked.tool);
         self.answer_call(waiting, text, is_error)
     }
 

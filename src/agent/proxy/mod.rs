@@ -5,6 +5,7 @@ mod child;
 mod http;
 mod inventories;
 mod judge;
+mod lifting;
 mod lines;
 mod manage;
 mod outcomes;

@@ -59,14 +59,14 @@ pub(super) struct HttpArgs {
 struct Site {
     upstream: Upstream,
     sessions: Sessions,
-    authorization: oauth::Authorization,
+    authorization: oauth::OAuthState,
     /// True during shutdown.
     ending: watch::Receiver<bool>,
 }
 
 impl Site {
     fn new(upstream: Upstream, setup: Setup, ending: watch::Receiver<bool>) -> Self {
-        let authorization = oauth::Authorization::default();
+        let authorization = oauth::OAuthState::default();
         Self { upstream, sessions: Sessions::new(setup), authorization, ending }
     }
 }

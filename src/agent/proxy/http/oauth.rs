@@ -38,14 +38,14 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// Findings about the MCP server's authorization.
 #[derive(Default)]
-pub(super) struct Authorization {
+pub(super) struct OAuthState {
     /// Address of the resource metadata, from the newest challenge.
     challenged: Mutex<Option<Url>>,
-    found: Mutex<Option<Arc<Found>>>,
+    found: Mutex<Option<Arc<AuthorizationMetadata>>>,
 }
 
 /// Metadata of the MCP server and its first authorization server.
-struct Found {
+struct AuthorizationMetadata {
     /// None for servers of 2025-03-26, which are their own authorization servers.
     resource: Option<Map<String, Value>>,
     server: Option<Map<String, Value>>,
@@ -162,7 +162,7 @@ pub(super) async fn answer(
 /// Sends a token request for the MCP server's own address.
 async fn send_token_request(
     site: &Site,
-    found: &Found,
+    found: &AuthorizationMetadata,
     request: &Parts,
     body: Incoming,
 ) -> Result<Response<Body>, Refusal> {
@@ -180,7 +180,7 @@ async fn send_token_request(
     Ok(whole(head, body.into()))
 }
 
-impl Found {
+impl AuthorizationMetadata {
     /// The metadata of an authorization server that the proxy can stand in for.
     fn stand_in(&self) -> Result<&Map<String, Value>, Refusal> {
         self.server.as_ref().filter(|server| takes_stand_in(server)).ok_or_else(|| missing("authorization server"))
@@ -214,7 +214,7 @@ fn missing(what: &str) -> Refusal {
 }
 
 /// The metadata, fetched once between two requests for them.
-async fn find(site: &Site) -> Result<Arc<Found>, Refusal> {
+async fn find(site: &Site) -> Result<Arc<AuthorizationMetadata>, Refusal> {
     if let Some(found) = site.authorization.found.lock().clone() {
         return Ok(found);
     }
@@ -231,7 +231,7 @@ async fn find(site: &Site) -> Result<Arc<Found>, Refusal> {
         Some(issuer) => fetch_first(site, list_server_metadata(&issuer).into_iter()).await?,
         None => None,
     };
-    let found = Arc::new(Found { resource, server });
+    let found = Arc::new(AuthorizationMetadata { resource, server });
     *site.authorization.found.lock() = Some(Arc::clone(&found));
     Ok(found)
 }

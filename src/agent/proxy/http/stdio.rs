@@ -51,7 +51,7 @@ struct Pipe {
 }
 
 /// Facts about a line.
-struct Line {
+struct HostLine {
     id: Option<Id>,
     method: Option<String>,
     cancels: Option<Id>,
@@ -111,7 +111,7 @@ fn read_headers() -> anyhow::Result<HeaderMap> {
     Ok(headers)
 }
 
-impl Line {
+impl HostLine {
     fn read(text: &str) -> Self {
         match message::read(text) {
             LineKind::One(message) => Self {
@@ -151,7 +151,7 @@ impl Pipe {
         if text.trim().is_empty() {
             return false;
         }
-        let read = Line::read(&text);
+        let read = HostLine::read(&text);
         if let Some(id) = &read.cancels {
             let aborted = self.running.lock().iter().find(|(running, _)| running == id).map(|(_, task)| task.clone());
             // Without a session the end of its stream cancels a request.
@@ -197,7 +197,7 @@ impl Pipe {
     }
 
     /// Sends a message and passes on what comes of it; a request always gets an answer.
-    async fn exchange(&self, line: &Line, body: Bytes) {
+    async fn exchange(&self, line: &HostLine, body: Bytes) {
         let why = match self.send(self.request(Method::POST, &line.headers), body).await {
             Ok(response) => {
                 if line.is("initialize")
