@@ -40,6 +40,7 @@ hosts: prerequisites ## The hooks in real coding agents, which npm installs into
 mcp: prerequisites ## Real MCP servers and clients, the conformance suite, with and without the proxy; a real Envoy
 	cargo build
 	deploy/mcp/through target/debug/callgate
+	deploy/mcp/oauth target/debug/callgate
 	deploy/mcp/conformance target/debug/callgate
 	deploy/mcp/envoy target/debug/callgate
 

@@ -28,7 +28,7 @@ def packages():
             skip(f"{program} is missing")
     folder = HERE.parents[1] / "target/mcp"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ["package.json", "client.mjs"]:
+    for name in ["package.json", "client.mjs", "oauth.mjs"]:
         shutil.copy(HERE / name, folder / name)
     python, source = folder / "python/bin/python", f"mcp-{PYTHON_SDK}"
     server = "examples/servers/everything-server/mcp_everything_server"

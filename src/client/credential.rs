@@ -17,6 +17,7 @@ use tonic::{
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
+use url::{Position, Url};
 
 use crate::{refused, remote::NoResponse};
 
@@ -154,6 +155,30 @@ impl Credential {
     }
 }
 
+/// The URL of a server's address. Without a scheme it is `http://` on this machine, and `https://` on any other.
+///
+/// # Errors
+/// The address is not `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`.
+pub fn to_url(address: &str) -> anyhow::Result<String> {
+    let is_socket = address.starts_with("unix:");
+    if is_socket && address != "unix:" {
+        return Ok(address.to_owned());
+    }
+    let parse = |scheme: &str| Url::parse(&format!("{scheme}{address}")).ok().filter(|_| !is_socket);
+    let url = match address.contains("://") {
+        true => parse(""),
+        false => parse("http://").filter(|url| !is_overheard(url.as_str())).or_else(|| parse("https://")),
+    };
+    if url.as_ref().is_some_and(|url| !url.username().is_empty() || url.password().is_some()) {
+        bail!("server: remove the user and password from the URL, which others could read");
+    }
+    let is_bare = |url: &Url| matches!(&url[Position::AfterPort..], "" | "/");
+    match url.filter(|url| matches!(url.scheme(), "http" | "https") && is_bare(url)) {
+        Some(url) => Ok(url[..Position::AfterPort].to_owned()),
+        None => bail!("server {address:?} is not http://HOST:PORT, https://HOST:PORT or unix:PATH"),
+    }
+}
+
 pub fn has_tls(url: &str) -> bool {
     url.starts_with("https://")
 }
@@ -225,6 +250,32 @@ mod tests {
         let told =
             format!("{:?}", Credential { token: Some(TokenSource::Text("s3cret".into())), ..Credential::default() });
         assert!(!told.contains("s3cret"), "{told}");
+    }
+
+    #[test]
+    fn address_without_scheme_is_encrypted_unless_it_is_this_machine() {
+        for (address, url) in [
+            ("127.0.0.1:7600", "http://127.0.0.1:7600"),
+            ("localhost:7600", "http://localhost:7600"),
+            ("LOCALHOST", "http://localhost"),
+            ("[::1]:7600/", "http://[::1]:7600"),
+            ("callgate.example.com", "https://callgate.example.com"),
+            ("plane:7600", "https://plane:7600"),
+            ("plane:80", "https://plane:80"),
+            ("localhost.example:1", "https://localhost.example:1"),
+            ("10.0.0.1:7600", "https://10.0.0.1:7600"),
+            ("http://plane:7600", "http://plane:7600"),
+            ("HTTPS://plane:7600/", "https://plane:7600"),
+            ("unix:/run/s", "unix:/run/s"),
+        ] {
+            assert_eq!(to_url(address).expect(address), url);
+        }
+        for address in ["", "unix:", "ftp://plane", "plane:x", "::1", "http://plane/path", "https://plane?a", "a b"] {
+            let error = to_url(address).expect_err(address).to_string();
+            assert!(error.contains(&format!("server {address:?} is not http://HOST:PORT")), "{error}");
+        }
+        let error = to_url("http://me:secret@plane").expect_err("a password").to_string();
+        assert!(error.contains("user and password") && !error.contains("secret"), "{error}");
     }
 
     #[test]

@@ -14,15 +14,15 @@ use tonic_types::StatusExt as _;
 pub use crate::credential::{AuthenticatedChannel, Bearer};
 use crate::{
     contexts,
-    credential::{Credential, TokenSource, has_tls, is_overheard},
+    credential::{Credential, TokenSource, has_tls, is_overheard, to_url},
 };
 use callgate_proto::BY;
 
 /// Server of a command.
 #[derive(Debug, Clone, Args)]
 pub struct Remote {
-    /// The server's URL: https://HOST:PORT, http://HOST:PORT or unix:PATH [env: CALLGATE_SERVER]
-    /// [default: the current context's, else http://127.0.0.1:7600]
+    /// The server's URL: https://HOST:PORT, http://HOST:PORT or unix:PATH; without a scheme, http:// on this machine
+    /// and https:// elsewhere [env: CALLGATE_SERVER] [default: the current context's, else http://127.0.0.1:7600]
     #[arg(long, value_name = "URL", conflicts_with = "context", global = true)]
     server: Option<String>,
     /// A context: a server and its credential, by name [env: CALLGATE_CONTEXT]
@@ -90,7 +90,8 @@ impl Remote {
         if let Some(way) = self.way.get() {
             return Ok(way);
         }
-        let way = self.find_server()?;
+        let mut way = self.find_server()?;
+        way.url = to_url(&way.url)?;
         Ok(self.way.get_or_init(|| way))
     }
 
@@ -154,6 +155,11 @@ impl Remote {
         self.server.is_some() || self.context.is_some()
     }
 
+    /// True if the command line names a server or a credential.
+    pub fn has_flags(&self) -> bool {
+        self.is_named() || self.shown != CredentialArgs::default()
+    }
+
     /// The server's URL.
     pub fn server(&self) -> anyhow::Result<&str> {
         Ok(&self.way()?.url)
@@ -183,10 +189,6 @@ impl Remote {
         if let Some(name) = context {
             args.extend(["--context".to_owned(), name.clone()]);
         } else if url != DEFAULT_SERVER {
-            let host = url.split_once("://").and_then(|(_, rest)| rest.split('/').next());
-            if host.is_some_and(|host| host.contains('@')) {
-                bail!("--server: remove the user and password from the URL, which others could read");
-            }
             args.extend(["--server".to_owned(), url.clone()]);
         }
         let token =

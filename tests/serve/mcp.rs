@@ -4,6 +4,10 @@ mod descriptions;
 mod http;
 mod keys;
 mod lost;
+mod oauth;
+mod piped;
+mod texts;
+mod wrapped;
 
 use std::{fs, path::PathBuf, process::Stdio};
 

@@ -69,10 +69,33 @@ def test_making_a_client_connects_to_nothing(environment: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
+    ("server", "target", "has_tls"),
+    [
+        ("127.0.0.1:7600", "127.0.0.1:7600", False),
+        ("localhost:7600", "localhost:7600", False),
+        ("[::1]:7600", "[::1]:7600", False),
+        ("LOCALHOST", "localhost:80", False),
+        ("callgate.example.com", "callgate.example.com:443", True),
+        ("plane:7600", "plane:7600", True),
+        ("localhost.example:1", "localhost.example:1", True),
+        ("unix:/run/s", "unix:/run/s", False),
+        ("http://plane:7600", "plane:7600", False),
+    ],
+)
+@pytest.mark.usefixtures("environment")
+def test_a_server_without_a_scheme_is_encrypted_unless_it_is_this_machine(
+    server: str, target: str, has_tls: bool
+) -> None:
+    settings = Client(server).plane.settings
+    assert (settings.target, settings.has_tls) == (target, has_tls)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"server": "ftp://x"}, "server: 'ftp://x' is not http"),
         ({"server": "http://x/path"}, "server"),
+        ({"server": "x/path"}, "server: 'x/path' is not http"),
         ({"server": "http://plane.example:7600", "token": "t"}, "for everybody to read"),
         ({"token": "naïve"}, "token: it has other characters"),
         ({"token": "a\nb"}, "token: it has other characters"),

@@ -5,7 +5,8 @@ import { checkMs } from "./times.js";
 /** What a client is told. What is left out comes from the environment (Node alone), by the command line's names. */
 export interface ClientOptions {
   /**
-   * `http://HOST:PORT`, `https://HOST:PORT`, or in Node `unix:PATH`. Default: `CALLGATE_SERVER`, else
+   * `http://HOST:PORT`, `https://HOST:PORT`, or in Node `unix:PATH`. Without a scheme: `http://` for this machine
+   * (`localhost`, `127.0.0.1`, `[::1]`), `https://` for any other. Default: `CALLGATE_SERVER`, else
    * `http://127.0.0.1:7600`; in a page its own origin.
    */
   server?: string | undefined;
@@ -90,7 +91,9 @@ export function settingsOf(options: ClientOptions, defaults: ClientOptions): Set
 }
 
 function urlOf(server: string): URL {
-  const text = server.includes("://") ? server : `http://${server}`;
+  const here = (text: string) => URL.canParse(text) && LOOPBACK.test(new URL(text).hostname);
+  // Without a scheme this machine is asked in plain text, and any other by TLS.
+  const text = server.includes("://") ? server : `${here(`http://${server}`) ? "http" : "https"}://${server}`;
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== "/" || url.username || url.search || url.hash) {
     throw new TypeError(`server: "${server}" is not http://HOST:PORT, https://HOST:PORT or unix:PATH`);

@@ -119,6 +119,21 @@ test("a credential that does not hold is a typed error, and nothing runs", async
   }, CallgateError);
 });
 
+test("a server without a scheme is encrypted unless it is this machine", () => {
+  const urls = {
+    "127.0.0.1:7600": "http://127.0.0.1:7600",
+    "LOCALHOST:7600": "http://localhost:7600",
+    "[::1]:7600": "http://[::1]:7600",
+    "callgate.example.com": "https://callgate.example.com",
+    "plane:7600": "https://plane:7600",
+    "localhost.example:1": "https://localhost.example:1",
+    "http://plane:7600": "http://plane:7600",
+  };
+  for (const [server, url] of Object.entries(urls)) {
+    assert.equal(stage.client({ server, token: "" }).plane.settings.server.origin, url);
+  }
+});
+
 test("settings that make no sense are refused by name", () => {
   const refused: [object, RegExp][] = [
     [{ server: "ftp://plane" }, /server: "ftp:\/\/plane" is not/],

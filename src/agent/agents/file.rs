@@ -98,6 +98,11 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
+/// Replaces a file that exists.
+pub(crate) fn replace_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    replace(path, text, NEW_FILE_MODE)
+}
+
 /// Replaces a file atomically: no partial reads, and a full disk leaves the old file.
 fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let written = || -> anyhow::Result<()> {

@@ -24,6 +24,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use etcetera::BaseStrategy as _;
 
+pub(crate) use self::file::replace_file;
 use self::{
     file::SettingsFile,
     host::{SettingsFolders, SettingsScope},
@@ -295,7 +296,7 @@ fn hook_program(own: PathBuf) -> PathBuf {
 }
 
 /// The program's path as invoked: a name on the search path survives an upgrade, its target may not.
-fn own_path() -> anyhow::Result<PathBuf> {
+pub(crate) fn own_path() -> anyhow::Result<PathBuf> {
     let own = env::current_exe().context("cannot find this program's own path")?;
     let folders = env::var_os("PATH").unwrap_or_default();
     let mut named = env::split_paths(&folders).map(|folder| folder.join("callgate")).filter(|path| path.is_absolute());

@@ -6,7 +6,10 @@ use jsonc_parser::cst::CstInputValue as Json;
 use serde_json::Value;
 
 use super::host::{HookEvent, HostFacts};
-use crate::{host::is_hook_program, hosts::Host};
+use crate::{
+    host::is_hook_program,
+    hosts::{Host, quote_word},
+};
 
 /// Connection from a hook to callgate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,15 +96,6 @@ fn arguments(host: Host, event: &HookEvent, program: &str, args: &[String]) -> V
 
 fn object<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
     Json::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-}
-
-/// A word quoted for POSIX shells.
-fn quote_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// True for a handler of callgate, with any program path.

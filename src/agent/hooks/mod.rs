@@ -14,7 +14,7 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::hosts::{CallResult, HookInput, Host, HostAnswer, HostCall, HostEvent, HostFile, refusal, truncate_text};
+use crate::hosts::{CallResult, HookInput, Host, HostAnswer, HostCall, HostEvent, HostFile, truncate_text};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
@@ -228,7 +228,10 @@ async fn evaluate_call<P: HookServer, M: HookMemory>(
                     format!("{} was refused ({}); the server returned no reason", call.tool, decision.as_str_name());
                 return Ok(HostAnswer::Refuse(told));
             }
-            _ => return Ok(HostAnswer::Refuse(refusal(&verdict.tool_result_json))),
+            _ => {
+                let (host, session) = (messages.installed.host, &messages.seen.session);
+                return Ok(HostAnswer::Refuse(host.refusal(session, &call.tool, &verdict.tool_result_json)));
+            }
         }
     }
 }

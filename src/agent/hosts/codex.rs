@@ -12,7 +12,8 @@ use super::{
 };
 
 /// Prefixes of an error line.
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 10] = [
+    "apply_patch verification failed",
     "error:",
     "Error:",
     "ERROR:",
@@ -28,10 +29,19 @@ const REFUSALS: [&str; 3] = [": command not found", ": Permission denied", ": No
 
 pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
-        "PostToolUse" => HostEvent::After(input.call()?, infer_outcome(text_of(&input.tool_response))),
+        "PostToolUse" => HostEvent::After(input.call()?, classify(&input.tool_response)),
         "PostToolUseFailure" | "PermissionDenied" => HostEvent::Other,
         _ => claude_code::event(input)?,
     })
+}
+
+/// The outcome: an MCP server says itself that a call failed.
+fn classify(response: &Value) -> CallResult {
+    match response.get("isError").and_then(Value::as_bool) {
+        Some(true) => CallResult::Error(text_of(response.get("content").unwrap_or(response))),
+        Some(false) => CallResult::Success(text_of(response)),
+        None => infer_outcome(text_of(response)),
+    }
 }
 
 /// The outcome inferred from a text: an error if its last line, or all of it, is one.

@@ -16,7 +16,8 @@ mod texts;
 use serde_json::{Map, Value};
 
 use self::input::Input;
-pub use self::texts::{CHARS_MAX, refusal, truncate_text};
+pub(crate) use self::texts::quote_word;
+pub use self::texts::{CHARS_MAX, describe_lifting, truncate_text};
 
 /// A host of agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,6 +198,12 @@ impl Host {
     #[must_use]
     pub const fn has_prompt(self) -> bool {
         matches!(self, Self::ClaudeCode)
+    }
+
+    /// True if the host reports that a tool failed.
+    #[must_use]
+    pub const fn shows_failures(self) -> bool {
+        !matches!(self, Self::Codex)
     }
 
     /// Name of the event before a tool.

@@ -290,20 +290,60 @@ fn mended_arguments_and_context_go_where_they_are_heard() {
     }
 }
 
+fn refusal(host: Host, tool_result_json: &str) -> String {
+    host.refusal("s-1/a 7", "mcp__t__drop", tool_result_json)
+}
+
+#[test]
+fn codex_output_is_called_neither_success_nor_failure() {
+    let told = |host: Host, result: &str| {
+        refusal(host, &json!({"message": "Bash was not run.", "previous_result": result}).to_string())
+    };
+    let text = "Bash was not run.\nTake the following output as the result of this call and go on. Only its text tells \
+                whether the earlier call failed.";
+    assert_eq!(told(Host::Codex, "2 failed"), format!("{text}\nprevious_result:\n2 failed"));
+    assert_eq!(told(Host::Codex, ""), format!("{text}\nprevious_result: it printed nothing."));
+    assert!(told(Host::ClaudeCode, "2 passed").contains("This is no error."));
+    let of_server = |is_error: bool| {
+        let response = json!({"content": [{"type": "text", "text": "no such page"}], "isError": is_error});
+        came(Host::Codex, "PostToolUse", &bash(&json!({"tool_name": "mcp__t__look", "tool_response": response})))
+    };
+    assert_eq!(of_server(true), CallResult::Error("no such page".to_owned()));
+    assert!(matches!(of_server(false), CallResult::Success(_)));
+}
+
+#[test]
+fn user_is_told_the_commands_that_lift_a_limit() {
+    let told = |verdict: Value| refusal(Host::Gemini, &verdict.to_string());
+    for (verdict, command) in [
+        (json!({"status": "approval_required", "approval_id": "apr_1"}), "`callgate approvals approve apr_1`"),
+        (json!({"status": "session_halted"}), "`callgate sessions resume`"),
+        (json!({"status": "grant_exceeded"}), "`callgate grants create 's-1/a 7' mcp__t__drop 1`"),
+    ] {
+        let text = told(verdict);
+        let line = text.lines().find(|line| line.contains(command)).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.starts_with("For the user alone, in a terminal: "), "{line}");
+    }
+    assert!(told(json!({"message": "m", "status": "circuit_break"})).ends_with("your next message lifts this."));
+    assert_eq!(told(json!({"message": "m", "status": "tool_denied"})), "m");
+}
+
 #[test]
 fn an_earlier_result_is_handed_over_as_the_result() {
     let verdict = json!({
         "status": "duplicate_call_blocked", "message": "send_mail was not run again. Its result is in previous_result.",
         "retryable": false, "next_action_hint": "Go on with it.", "previous_result": "sent to a@b.c\nid 7",
     });
-    let told = super::refusal(&verdict.to_string());
+    let told = refusal(Host::ClaudeCode, &verdict.to_string());
     let text = "send_mail was not run again. Its result is in previous_result.\nGo on with it.\nThis is no error. Take \
                 the following as the result of this call and go on.\nprevious_result:\nsent to a@b.c\nid 7";
     assert_eq!(told, text);
     let empty = json!({"message": "Done.", "previous_result": ""});
-    assert!(super::refusal(&empty.to_string()).ends_with("\nprevious_result: it succeeded and gave no text."));
+    assert!(
+        refusal(Host::ClaudeCode, &empty.to_string()).ends_with("\nprevious_result: it succeeded and gave no text.")
+    );
     let object = json!({"message": "Done.", "previous_result": {"id": 7}});
-    assert!(super::refusal(&object.to_string()).ends_with("\nprevious_result:\n{\"id\":7}"));
+    assert!(refusal(Host::ClaudeCode, &object.to_string()).ends_with("\nprevious_result:\n{\"id\":7}"));
 }
 
 #[test]
@@ -313,14 +353,14 @@ fn a_refusal_tells_what_is_wrong_and_what_to_do() {
         "next_action_hint": "Ask the user.", "suggested_next": ["get_order", "list_orders"],
     });
     let text = "pay was not run.\namount: is missing\nAsk the user.\nWhat may help: get_order, list_orders";
-    assert_eq!(super::refusal(&verdict.to_string()), text);
-    assert_eq!(super::refusal("no JSON"), "no JSON");
+    assert_eq!(refusal(Host::ClaudeCode, &verdict.to_string()), text);
+    assert_eq!(refusal(Host::ClaudeCode, "no JSON"), "no JSON");
 }
 
 #[test]
 fn a_text_is_cut_to_what_hosts_hand_on() {
     let long = json!({"message": "Done.", "previous_result": "😀".repeat(8_000)}).to_string();
-    let told = super::refusal(&long);
+    let told = refusal(Host::ClaudeCode, &long);
     let units: usize = told.chars().map(char::len_utf16).sum();
     assert!((super::CHARS_MAX - 2..=super::CHARS_MAX).contains(&units), "{units}");
     assert!(told.ends_with("hook's answer]"));
@@ -330,7 +370,7 @@ fn a_text_is_cut_to_what_hosts_hand_on() {
 #[test]
 fn approved_arguments_are_handed_on_whole_or_not_at_all() {
     let told = |arguments: &str| {
-        super::refusal(&format!(r#"{{"message":"Call pay again.","approved_arguments":{arguments}}}"#))
+        refusal(Host::ClaudeCode, &format!(r#"{{"message":"Call pay again.","approved_arguments":{arguments}}}"#))
     };
     assert_eq!(told(r#"{"amount":1.50}"#), "Call pay again.\napproved_arguments: {\"amount\":1.50}");
     let long = told(&format!(r#"{{"note":"{}"}}"#, "x".repeat(super::texts::CHARS_MAX)));

@@ -68,12 +68,18 @@ mod tests {
         let id = Id::read(r#""a\"b""#).expect("an id");
         assert_eq!(
             result(&id, "{\"status\":\"x\"}", true),
-            r#"{"jsonrpc":"2.0","id":"a\"b","result":{"content":[{"text":"{\"status\":\"x\"}","type":"text"}],"isError":true}}"#
+            concat!(
+                r#"{"jsonrpc":"2.0","id":"a\"b","result":{"content":[{"text":"{\"status\":\"x\"}","#,
+                r#""type":"text"}],"isError":true}}"#
+            )
         );
         assert_eq!(unreadable("no"), r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#);
         assert_eq!(
             progress("\"t\"", 2, "waits"),
-            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":0.002,"message":"waits"}}"#
+            concat!(
+                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","#,
+                r#""progress":0.002,"message":"waits"}}"#
+            )
         );
     }
 
@@ -81,7 +87,10 @@ mod tests {
     fn a_note_joins_the_content_and_changes_nothing_else() {
         let response =
             r#"{"result":{"content":[ {"type":"text","text":"a"} ],"structuredContent":{"n":1e400}},"id":1}"#;
-        let noted = r#"{"result":{"content":[ {"type":"text","text":"a"} ,{"text":"mind","type":"text"}],"structuredContent":{"n":1e400}},"id":1}"#;
+        let noted = concat!(
+            r#"{"result":{"content":[ {"type":"text","text":"a"} ,{"text":"mind","type":"text"}],"#,
+            r#""structuredContent":{"n":1e400}},"id":1}"#
+        );
         assert_eq!(with_note(response, "mind").as_deref(), Some(noted));
         let empty = with_note(r#"{"id":1,"result":{"content":[ ]}}"#, "mind");
         assert_eq!(empty.as_deref(), Some(r#"{"id":1,"result":{"content":[ {"text":"mind","type":"text"}]}}"#));

@@ -1,6 +1,8 @@
 //! Editor of a host's MCP settings: moves servers behind the proxy, and back. Only the start commands change: comments,
 //! order and spaces stay, and the inverse restores the text byte for byte.
 
+mod urls;
+
 use std::path::Path;
 
 use jsonc_parser::{
@@ -12,8 +14,6 @@ use jsonc_parser::{
 
 /// Keys of the servers: of Claude, Cursor and Gemini; of VS Code.
 const SERVERS: [&str; 2] = ["mcpServers", "servers"];
-/// Keys of an HTTP server's address.
-const URLS: [&str; 3] = ["url", "httpUrl", "serverUrl"];
 /// Command name of the proxy.
 pub const PROXY: &str = "mcp-proxy";
 /// Separator before the server's own command.
@@ -37,26 +37,56 @@ struct Edit {
     text: String,
 }
 
-/// Puts each server behind `program`, the proxy, with `options`, unless it already is.
+/// Addresses of the servers that have one and no header, which may want their host to sign in.
 ///
 /// # Errors
 /// The reason why the text cannot be parsed.
-pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<ConfigChange, String> {
+pub fn list_addresses(text: &str) -> Result<Vec<String>, String> {
+    let found = std::cell::RefCell::new(Vec::new());
+    change(text, |_, server| {
+        let address = urls::address(server).filter(|_| !urls::has_headers(server));
+        found.borrow_mut().extend(address.map(|(_, url)| url.value.to_string()));
+        Ok(Vec::new())
+    })?;
+    Ok(found.into_inner())
+}
+
+/// Puts each server behind `program`, the proxy, with `options`, unless it already is. `objection` is a reason to leave
+/// the server at an address alone.
+///
+/// # Errors
+/// The reason why the text cannot be parsed.
+pub fn wrap(
+    text: &str,
+    program: &str,
+    options: &[String],
+    objection: impl Fn(&str) -> Option<&'static str>,
+) -> Result<ConfigChange, String> {
     change(text, |name, server| {
+        let words = [PROXY, "--server-name", name].into_iter().chain(options.iter().map(String::as_str));
+        let mut words: Vec<String> = words.map(quote_text).collect();
         let Some(command) = server.get_string("command") else {
-            return Err(match URLS.iter().any(|name| server.get_string(name).is_some()) {
-                true => {
-                    "it has a URL: run `callgate mcp-proxy --url` in front of it, and give the host the proxy's address"
-                }
-                false => "it has no command",
-            });
+            return match urls::address(server).and_then(|(_, url)| objection(&url.value)) {
+                Some(objection) => Err(objection),
+                None => urls::wrap(text, server, program, &words.join(", ")),
+            };
         };
-        if find_server_command(command, server.get_array("args")).is_some() {
-            return Err("it is already behind the proxy");
+        let wrapped = find_wrapped(command, server);
+        if wrapped.is_none_or(|(args, own)| !is_word(args, own, urls::PIPES)) {
+            words.push(quote_text(THEN));
         }
-        let mut words = vec![PROXY.to_owned(), "--server-name".to_owned(), name.to_owned()];
-        words.extend(options.iter().cloned().chain([THEN.to_owned()]));
-        let mut words: Vec<String> = words.iter().map(|word| quote_text(word)).collect();
+        if let Some((args, own)) = wrapped {
+            // Written by an earlier command, whose options are replaced.
+            let own = args.elements[own].range().start;
+            let old = text[args.range.start + 1..own].trim_end_matches([',', ' ']);
+            let new = words.join(", ");
+            let is_same = *command.value == *program && old == new;
+            let after = args.range.start + 1 + old.len();
+            let edits =
+                [(command.range.start, command.range.end, quote_text(program)), (args.range.start + 1, after, new)];
+            let edits = edits.map(|(start, end, text)| Edit { start, end, text });
+            return if is_same { Err("it is already behind the proxy") } else { Ok(edits.into()) };
+        }
         words.push(text[command.range.start..command.range.end].to_owned());
         let words = words.join(", ");
         let (start, end) = (command.range.start, command.range.end);
@@ -80,9 +110,11 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<ConfigChang
 /// The reason why the text cannot be parsed.
 pub fn unwrap(text: &str) -> Result<ConfigChange, String> {
     change(text, |_, server| {
-        let (command, args) = (server.get_string("command"), server.get_array("args"));
-        let (Some(command), Some(args)) = (command, args) else { return Err("it is not behind the proxy") };
-        let original = find_server_command(command, Some(args)).ok_or("it is not behind the proxy")?;
+        let command = server.get_string("command").ok_or("it is not behind the proxy")?;
+        let (args, original) = find_wrapped(command, server).ok_or("it is not behind the proxy")?;
+        if is_word(args, original, urls::PIPES) {
+            return urls::unwrap(text, server, args, original).ok_or("it was changed since `callgate mcp wrap`");
+        }
         let original = args.elements[original].range();
         let (from, rest) = (args.range.start + 1, &text[original.end..args.range.end - 1]);
         let (start, end) = (command.range.start, command.range.end);
@@ -96,14 +128,30 @@ pub fn unwrap(text: &str) -> Result<ConfigChange, String> {
     })
 }
 
-/// Index of the server's own command among the proxy's arguments.
-fn find_server_command(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
-    let words = args?.elements.iter().map(|word| word.as_string_lit().map(|word| word.value.as_ref()));
-    let words: Vec<Option<&str>> = words.collect();
-    let is_ours = Path::new(command.value.as_ref()).file_name().is_some_and(|name| name == "callgate");
+/// The proxy's arguments, with the index of the server's own command.
+fn find_wrapped<'a, 'b>(command: &StringLit<'_>, server: &'b Object<'a>) -> Option<(&'b Array<'a>, usize)> {
+    let args = server.get_array("args")?;
+    let words: Vec<Option<&str>> =
+        args.elements.iter().map(|word| word.as_string_lit().map(|word| word.value.as_ref())).collect();
+    let is_ours = is_proxy_program(Path::new(command.value.as_ref())) && words.first() == Some(&Some(PROXY));
+    if !is_ours {
+        return None;
+    }
+    if let Some(own) = urls::find_own_words(&words) {
+        return Some((args, own));
+    }
     // Past the name, which may be anything.
     let then = words.iter().skip(3).position(|word| *word == Some(THEN))? + 3;
-    (is_ours && words.first() == Some(&Some(PROXY)) && words.len() > then + 1).then_some(then + 1)
+    (words.len() > then + 1).then_some((args, then + 1))
+}
+
+fn is_word(args: &Array<'_>, at: usize, word: &str) -> bool {
+    args.elements.get(at).and_then(Value::as_string_lit).is_some_and(|found| found.value == word)
+}
+
+/// True for a path of callgate.
+pub fn is_proxy_program(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "callgate")
 }
 
 fn change(

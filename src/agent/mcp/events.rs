@@ -88,10 +88,10 @@ pub fn data(event: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// True for an event with an id, from which a client can resume on another connection.
+/// The id of an event, from which a client can resume on another connection.
 #[must_use]
-pub fn has_id(event: &str) -> bool {
-    split_lines(event).any(|(line, _)| value(line, "id").is_some())
+pub fn id(event: &str) -> Option<String> {
+    split_lines(event).filter_map(|(line, _)| value(line, "id")).last().map(str::to_owned)
 }
 
 /// The event with other data, otherwise unchanged.
@@ -186,7 +186,7 @@ mod tests {
     fn data_is_read_and_replaced_and_nothing_else() {
         let event = "event: message\nid:7\r\ndata:{\"a\":\r\ndata: 1}\nretry: 5\n\n";
         assert_eq!(data(event).as_deref(), Some("{\"a\":\n1}"));
-        assert!(has_id(event) && !has_id("data: x\nidea: 1\n\n"));
+        assert!(id(event).is_some() && id("data: x\nidea: 1\n\n").is_none());
         assert_eq!(with_data(event, "{}"), "event: message\nid:7\r\ndata: {}\nretry: 5\n\n");
         assert_eq!(data(": ping\n\n"), None);
         assert_eq!(data("data\n\n").as_deref(), Some(""));

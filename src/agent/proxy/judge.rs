@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    FailOpen,
+    FailOpen, lifting,
     lines::OutputItem,
     outcomes,
     plane::VerdictFailure,
@@ -244,7 +244,9 @@ impl Proxy {
     fn refuse_call(&self, waiting: &WaitingCall, verdict: &Verdict) -> JudgedCall {
         let is_result = verdict.decision() == Decision::Reuse && !verdict.is_error;
         let is_error = !is_result || self.state().inventory.promises_structure(&waiting.call.tool);
-        self.answer_call(waiting, verdict.tool_result_json.clone(), is_error)
+        let session = self.plane.session();
+        let text = lifting::with_lifting(&verdict.tool_result_json, session, &waiting.asked.tool);
+        self.answer_call(waiting, text, is_error)
     }
 
     fn answer_call(&self, waiting: &WaitingCall, text: String, is_error: bool) -> JudgedCall {

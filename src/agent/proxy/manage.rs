@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{inventories::InventoryFile, qualify_tool_name, wrap};
 use crate::mcp::inventory::Inventory;
-use callgate_client::json::OutputFormat;
+use callgate_client::{json::OutputFormat, process::block_on};
 use callgate_core::tool_list::{self, ToolList};
 
 /// Arguments of `callgate mcp`.
@@ -58,7 +58,7 @@ struct EffectsArgs {
 /// Runs the command.
 pub fn run(args: &McpArgs) -> anyhow::Result<()> {
     match &args.command {
-        Command::Wrap(args) => wrap::run(args),
+        Command::Wrap(args) => block_on(wrap::run(args)),
         Command::Tools { server, form } => tools(&server.server, *form),
         Command::Approve { server, form } => approve(&server.server, *form),
         Command::Effects(args) => effects(args),

@@ -5,6 +5,7 @@ mod child;
 mod http;
 mod inventories;
 mod judge;
+mod lifting;
 mod lines;
 mod manage;
 mod outcomes;
@@ -143,7 +144,8 @@ impl Setup {
     fn proxy(&self) -> anyhow::Result<Proxy> {
         let connection = Uuid::now_v7().to_string();
         let session_id = self.session.clone().unwrap_or_else(|| format!("mcp-{connection}"));
-        let caller = Caller { session_id, agent_id: self.agent.clone(), ..Caller::default() };
+        let caller =
+            Caller { session_id, agent_id: self.agent.clone(), host: "mcp-proxy".to_owned(), ..Caller::default() };
         let plane =
             Arc::new(ServerConnection::new(self.wire.clone(), caller, self.asked.clone(), self.described.clone()));
         plane.take_over();
@@ -154,21 +156,33 @@ impl Setup {
     }
 }
 
-async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
-    let ProxyArgs { options, session, agent, remote, http, command } = args;
-    if options.fail_open == Some(FailOpen::Reads) && !options.trust_annotations {
-        bail!("--fail-open reads needs --trust-annotations: only the MCP server marks tools that read");
+impl ProxyArgs {
+    /// Fails for options that do not go together.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.options.fail_open == Some(FailOpen::Reads) && !self.options.trust_annotations {
+            bail!("--fail-open reads needs --trust-annotations: only the MCP server marks tools that read");
+        }
+        Ok(())
     }
+}
+
+async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    let ProxyArgs { options, session, agent, remote, http, command } = args;
     // A proxy with the same server and credential may cancel the pending calls of a killed one.
     let place = format!("{}\n{}", remote.server()?, remote.args().unwrap_or_default().join("\n"));
     let asked = pending_call::folder("mcp").map(|folder| folder.join("asked").join(&digest::of_text(&place)[..32]));
     let (wire, described) = (remote.connect_later()?, DescribedTools::default());
     let mut setup = Setup { options, session, agent, wire, asked, described };
-    if http.url.is_some() {
-        return http::run(setup, &http).await;
-    }
     // Its hooks know the session by the same name, and its calls by the same ids.
     let own = || std::env::var("CLAUDE_CODE_SESSION_ID").ok().filter(|name| !name.is_empty());
+    if http.url.is_some() {
+        if http.stdio {
+            // One for the host, whose first messages come before a session of the protocol.
+            setup.session = setup.session.or_else(own).or_else(|| Some(format!("mcp-{}", Uuid::now_v7())));
+        }
+        return http::run(setup, &http).await;
+    }
     setup.session = setup.session.or_else(own);
     pipes::run(setup.proxy()?, &command).await
 }

@@ -119,6 +119,11 @@ impl ServerConnection {
         Self { gate, approvals, caller, reports, folder, asked: Mutex::default(), described }
     }
 
+    /// The session's id.
+    pub(super) fn session(&self) -> &str {
+        &self.caller.session_id
+    }
+
     /// Evaluates a call, after the reports on earlier calls are stored.
     pub(super) async fn ask(&self, call: &ToolCall, wait: Duration) -> Result<Verdict, VerdictFailure> {
         let (began, mut reports) = (Instant::now(), self.reports.subscribe());

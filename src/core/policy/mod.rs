@@ -31,7 +31,7 @@ use crate::{
         effect::{DuplicateScope, Effect, EffectKind, Freshness, ResourceTemplate},
         fingerprint::{ArgsDigest, Fingerprint, WitnessDigest},
         hashing::Hashing,
-        ids::ToolName,
+        ids::{HostName, ToolName},
         json::Json,
         redaction::{Redaction, Secrets},
         route::ApprovalRoute,
@@ -52,6 +52,8 @@ pub const APPROVAL_TTL_MS_DEFAULT: u64 = 3_600_000;
 
 /// Hosts with known built-in tools, by the names of their hooks.
 const CODING_HOSTS: [&str; 4] = ["claude-code", "codex", "gemini", "cursor"];
+/// Host of the MCP proxy's calls, which does not know the program in front of it.
+const MCP_HOST: &str = "mcp-proxy";
 /// Maximum size of a previous result in their hooks, in bytes: a hook's answer ends after 10,000 characters.
 const HOST_ANSWER_BYTES_MAX: usize = 9_000;
 /// Their built-in tools.
@@ -180,7 +182,7 @@ impl Policy {
     }
 
     /// Suggestions for a refused call: the declared ones, otherwise declared reads of the resource that these arguments
-    /// name.
+    /// name. Built-in tools of other hosts are none.
     #[must_use]
     pub fn suggested_next(&self, proposal: &Proposal) -> Vec<String> {
         let own = &proposal.spec.suggested_next;
@@ -198,7 +200,8 @@ impl Policy {
             };
             template.is_some_and(|template| named(template).overlaps(resource))
         };
-        let readers = self.tools().filter(|(name, spec)| *name != tool && reads(spec));
+        let host = proposal.request.host.as_ref().map(HostName::as_str).filter(|_| is_coding_host(&proposal.request));
+        let readers = self.tools().filter(|(name, spec)| *name != tool && reads(spec) && compile::has_tool(host, name));
         readers.map(|(name, _)| name.to_owned()).take(SUGGESTED_MAX).collect()
     }
 
@@ -304,7 +307,8 @@ impl Policy {
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),
             spec: Arc::clone(&known.spec),
             declared: self.is_declared(&request.tool),
-            caller_waits: !is_coding_host(&request),
+            caller_waits: !is_coding_host(&request)
+                && request.host.as_ref().is_none_or(|host| host.as_str() != MCP_HOST),
             answer_bytes_max: match is_coding_host(&request) {
                 true => self.previous_result_bytes().min(HOST_ANSWER_BYTES_MAX),
                 false => self.previous_result_bytes(),

@@ -58,7 +58,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
         "{tool} was not run: since the context was compacted, it has been called {count} times with these arguments \
          and gave the same result each time."
     );
-    let next = "Use that result, and read the session's state for what was done before.";
+    let next = "Use that result, and go on with what is not done yet.";
     let message = Wording::new(situation, next);
     let finding = Finding::new(RULE.id, Decision::Deny, Reason::NoProgress, message);
     let outcomes = since.iter().rev().map(|(call, _)| *call).filter(|call| call.fingerprint == cx.fingerprint());

@@ -293,21 +293,24 @@ rows! {
         count(|| offline::trace::TraceRow::parse(&line).is_ok())
     };
     "hosts/mod.rs: read" <= 360 JSONS, |t| render_host_response(t);
-    "hosts/texts.rs: refusal truncate_text" <= 160 &[w::OBJECTS, w::CONTENT, w::GROWING], |t|
-        count(|| (hosts::refusal(t), hosts::truncate_text(t)));
+    "hosts/texts.rs: refusal describe_lifting truncate_text" <= 160 &[w::OBJECTS, w::CONTENT, w::GROWING], |t|
+        count(|| (hosts::Host::Codex.refusal("s", "t", t), hosts::truncate_text(t)));
     "mcp/message.rs: read" <= 430 &[w::MEMBERS, w::DEEP, w::EQUAL, w::ESCAPES, w::OPEN], |t|
         count(|| std::mem::size_of_val(&mcp::message::read(t)));
-    "mcp/events.rs: push data has_id with_data event" <= 500 &[w::EVENTS, w::LINES, w::LETTERS], |t| count(|| {
+    "mcp/events.rs: push data id with_data event" <= 500 &[w::EVENTS, w::LINES, w::LETTERS], |t| count(|| {
         let mut events = mcp::events::Events::new(1 << 16);
         for part in t.as_bytes().chunks(3) {
             events.push(part);
             while events.next_piece().is_some() {}
         }
-        (mcp::events::data(t), mcp::events::has_id(t), mcp::events::event(t))
+        (mcp::events::data(t), mcp::events::id(t), mcp::events::event(t))
     });
-    "mcp/config.rs: wrap unwrap" <= 150 &[w::MEMBERS, w::OBJECTS, w::NAME], |t| {
+    "mcp/config.rs: wrap unwrap list_addresses" <= 150 &[w::MEMBERS, w::OBJECTS, w::NAME], |t| {
         let settings = json!({"mcpServers": {"x": value(t)}}).to_string();
-        count(|| (mcp::config::wrap(&settings, "callgate", &[]).is_ok(), mcp::config::unwrap(t).is_ok()))
+        count(|| {
+            let wrapped = mcp::config::wrap(&settings, "callgate", &[], |_| None).is_ok();
+            (wrapped, mcp::config::unwrap(t).is_ok(), mcp::config::list_addresses(t).is_ok())
+        })
     };
     "mcp/inventory.rs: observe; mcp/reported.rs: reported_tools" <= 400 &[w::OBJECTS, w::MEMBERS], |t| {
         let page = value(&t.replace("items", "tools").replace("\"id\"", "\"name\""));

@@ -24,14 +24,14 @@ use crate::{
 };
 
 /// A proxy before a server, both on ports of their own.
-struct Proxy {
+pub(super) struct Proxy {
     child: Child,
     errors: BufReader<ChildStderr>,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     server: Child,
-    server_address: SocketAddr,
+    pub(super) server_address: SocketAddr,
     /// Messages sent to the server.
-    kept: PathBuf,
+    pub(super) kept: PathBuf,
 }
 
 /// A connection to one of them.
@@ -40,16 +40,23 @@ struct Connection(SendRequest<Full<Bytes>>);
 const BOTH: &str = "application/json, text/event-stream";
 
 impl Scene {
-    async fn http(&self, options: &[&str]) -> Proxy {
+    pub(super) async fn http(&self, options: &[&str]) -> Proxy {
         let kept = self.home.file("kept", "");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/mcp/web_server.py");
+        self.before("web_server.py", path(&kept), options).await
+    }
+
+    /// A proxy before the server of this script, which prints its port first.
+    pub(super) async fn before(&self, script: &str, argument: &str, options: &[&str]) -> Proxy {
+        let kept = self.home.file("kept", "");
+        let script = format!("{}/tests/serve/mcp/{script}", env!("CARGO_MANIFEST_DIR"));
         let mut server = Command::new("python3");
         let mut server =
-            server.args([script, path(&kept)]).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("run");
-        let mut port = String::new();
+            server.args([&script, argument]).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("run");
+        let mut ports = String::new();
         let mut output = BufReader::new(server.stdout.take().expect("piped"));
-        in_time("a port", output.read_line(&mut port)).await.expect("a line");
-        let server_address: SocketAddr = format!("127.0.0.1:{}", port.trim()).parse().expect("an address");
+        in_time("a port", output.read_line(&mut ports)).await.expect("a line");
+        let port = ports.split_whitespace().next().expect("a port");
+        let server_address: SocketAddr = format!("127.0.0.1:{port}").parse().expect("an address");
 
         let mut command = Command::from(program());
         command.env("XDG_STATE_HOME", kept.with_file_name("state")).stderr(Stdio::piped()).kill_on_drop(true);
@@ -83,7 +90,7 @@ impl Proxy {
         answer["result"].clone()
     }
 
-    fn sent_requests(&self) -> Vec<Value> {
+    pub(super) fn sent_requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.kept).expect("a file");
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
@@ -145,8 +152,8 @@ async fn requests_and_answers_pass_as_they_are_but_what_is_refused() {
         let through = proxy.posts(&headers, body).await;
         let kept = proxy.sent_requests().pop().expect("a request");
         assert_eq!(kept["body"], body);
-        let passed =
-            json!({"authorization": "Bearer t", "mcp-protocol-version": "2025-11-25", "mcp-method": "initialize"});
+        let passed = json!({"authorization": "Bearer t", "mcp-protocol-version": "2025-11-25",
+            "mcp-method": "initialize", "accept-encoding": "identity"});
         assert_eq!(kept["headers"], passed, "all but what could not be read");
         let direct = connect(proxy.server_address).await.sends("POST", &headers, body).await;
         assert_eq!(through.status(), direct.status());
@@ -211,6 +218,42 @@ async fn outcomes_over_http_are_recorded() {
     let away = text(proxy.posts(&[], call(7, "away", json!({}))).await).await;
     assert!(away.contains("redirects to http://127.0.0.1:9/elsewhere") && away.contains("not executed"), "{away}");
     scene.newest("mcp__t__away", CallState::Cancelled).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compressed_answer_is_read_or_refused() {
+    let scene = Scene::open().await;
+    let proxy = scene.http(&[]).await;
+    for (id, tool) in [(1, "gzip"), (2, "deflate")] {
+        let answer = proxy.posts(&[], call(id, tool, json!({}))).await;
+        assert_eq!(answer.headers().get("content-encoding"), None);
+        assert!(text(answer).await.contains("zipped"));
+        scene.newest(&format!("mcp__t__{tool}"), CallState::Succeeded).await;
+    }
+    // Each event is passed on once the server has flushed it.
+    let mut stream = proxy.posts(&[], call(3, "zipped_stream", json!({}))).await;
+    assert_eq!(part(&mut stream).await, ": hello\n\n");
+    fs::write(proxy.kept.with_file_name("kept.go"), "").expect("a file");
+    assert!(text(stream).await.contains("streamed"));
+    scene.newest("mcp__t__zipped_stream", CallState::Succeeded).await;
+
+    // A result that the proxy cannot read does not reach the client.
+    for (id, tool, why) in [(4, "brotli", "(br), which callgate cannot read"), (5, "cut", "broke off its answer")] {
+        let answer = text(proxy.posts(&[], call(id, tool, json!({}))).await).await;
+        assert!(answer.contains(why) && answer.contains("may have taken effect"), "{answer}");
+        scene.newest(&format!("mcp__t__{tool}"), CallState::Unknown).await;
+    }
+    // Nothing that is read as no result is kept whole: a quarter of a gibibyte passes through.
+    let mut huge = proxy.posts(&[], call(6, "huge", json!({}))).await;
+    let mut bytes = 0;
+    while let Some(frame) = in_time("a part", huge.body_mut().frame()).await {
+        bytes += frame.expect("a whole part").into_data().map_or(0, |data| data.len());
+    }
+    assert_eq!(bytes, 256 << 20);
+    let status = fs::read_to_string(format!("/proc/{}/status", proxy.child.id().expect("it runs"))).expect("Linux");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < 160 << 10, "{kib} KiB after {bytes} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,12 @@
 """An MCP server over HTTP for tests: keeps what it is sent in the file named first; answers calls by their tool."""
 
+import gzip
 import http.server
 import json
 import os
 import sys
 import time
+import zlib
 
 kept = open(sys.argv[1], "a", buffering=1)
 waiting = {}
@@ -81,6 +83,47 @@ class Handler(http.server.BaseHTTPRequestHandler):
         while True:
             time.sleep(0.05)
             self.wfile.write(b": still\n\n")
+
+    def bytes(self, body, kind, coding):
+        self.send_response(200)
+        for name, value in [("Content-Type", kind), ("Content-Encoding", coding), ("Content-Length", str(len(body)))]:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def call_gzip(self, request):
+        self.bytes(gzip.compress(result(request, "zipped").encode()), "application/json", "gzip")
+
+    def call_deflate(self, request):
+        self.bytes(zlib.compress(result(request, "zipped").encode()), "application/json", "deflate")
+
+    def call_huge(self, request):
+        # A quarter of a gibibyte of spaces in 256 kilobytes: a reader that keeps all of it notices.
+        packer = zlib.compressobj(wbits=31)
+        block = packer.compress(b" " * (1 << 20))
+        block += b"".join(packer.compress(b" " * (1 << 20)) for _ in range(255)) + packer.flush()
+        self.bytes(block, "application/json", "gzip")
+
+    def call_cut(self, request):
+        self.bytes(gzip.compress(result(request, "zipped").encode())[:-9], "application/json", "gzip")
+
+    def call_brotli(self, request):
+        self.bytes(b"\x0b\x02\x80{}\x03", "text/event-stream", "br")
+
+    def call_zipped_stream(self, request):
+        self.send_response(200)
+        for name, value in [("Content-Type", "text/event-stream"), ("Content-Encoding", "gzip"), ("Connection", "close")]:
+            self.send_header(name, value)
+        self.end_headers()
+        packer = zlib.compressobj(wbits=31)
+        for event in [": hello\n\n", "data: " + result(request, "streamed") + "\n\n"]:
+            self.wfile.write(packer.compress(event.encode()) + packer.flush(zlib.Z_SYNC_FLUSH))
+            self.wfile.flush()
+            if event.startswith(":"):
+                while not os.path.exists(sys.argv[1] + ".go"):
+                    time.sleep(0.02)
+        self.wfile.write(packer.flush())
+        self.close_connection = True
 
     def call_overload(self, request):
         self.whole("no\n", 503, "text/plain")

@@ -75,12 +75,12 @@ class Settings:
         """Scheme, and what gRPC is told."""
         if self.server.startswith("unix:"):
             return "unix", self.server
-        server = self.server if "://" in self.server else f"http://{self.server}"
-        url = urlsplit(server)
-        if url.scheme not in {"http", "https"} or not url.hostname or url.path.strip("/") or url.username:
-            raise ValueError(f"server: {server!r} is not http://HOST:PORT, https://HOST:PORT or unix:PATH")
+        url = urlsplit(self.server if "://" in self.server else f"//{self.server}")
+        scheme = url.scheme or ("http" if _is_here(url.hostname) else "https")
+        if scheme not in {"http", "https"} or not url.hostname or url.path.strip("/") or url.username:
+            raise ValueError(f"server: {self.server!r} is not http://HOST:PORT, https://HOST:PORT or unix:PATH")
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-        return url.scheme, f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"
+        return scheme, f"{host}:{url.port or (443 if scheme == 'https' else 80)}"
 
     @property
     def target(self) -> str:
@@ -102,11 +102,7 @@ class Settings:
         """True for a way that others may listen on: neither TLS, nor this machine."""
         if self._url[0] != "http":
             return False
-        host = self.target.rpartition(":")[0].strip("[]")
-        try:
-            return not ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return host != "localhost"
+        return not _is_here(self.target.rpartition(":")[0].strip("[]"))
 
     def credentials(self) -> grpc.ChannelCredentials:
         """For a way with TLS."""
@@ -138,6 +134,14 @@ class Settings:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_receive_message_length", 64 * 1024 * 1024),
         ]
+
+
+def _is_here(host: str | None) -> bool:
+    """True for a name of this machine. Without a scheme such a server is http://, and any other https://."""
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _token() -> str:

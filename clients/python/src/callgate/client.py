@@ -36,7 +36,8 @@ class _Base:
         """Reads the settings; connects with the first request.
 
         Args:
-            server: `https://HOST:PORT`, `http://HOST:PORT` or `unix:PATH`; else `CALLGATE_SERVER`, else
+            server: `https://HOST:PORT`, `http://HOST:PORT` or `unix:PATH`. Without a scheme: `http://` for this machine
+                (`localhost`, `127.0.0.1`, `[::1]`), `https://` for any other. Else `CALLGATE_SERVER`, else
                 `http://127.0.0.1:7600`.
             token: The credential; else what the file `CALLGATE_TOKEN_FILE` holds, else `CALLGATE_TOKEN`. It is not sent
                 to other machines in the clear.

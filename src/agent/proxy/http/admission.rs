@@ -1,7 +1,7 @@
 //! Admission of HTTP requests: local programs only, and plain JSON in UTF-8. A web page whose domain resolves to this
 //! machine is no loopback origin, and other encodings could hide a call from the proxy.
 
-use http::{HeaderMap, HeaderName, Method, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 use url::Url;
 
 use callgate_net::outgoing::is_here;
@@ -20,21 +20,29 @@ const HOPS: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// Checks a request for the server's address.
-pub(super) fn enter(request: &Parts, server: &Url) -> Result<(), Refusal> {
-    let refused = |code, text: &str| Err((code, format!("callgate mcp-proxy: {text}\n")));
+fn refused<T>(code: StatusCode, text: &str) -> Result<T, Refusal> {
+    Err((code, format!("callgate mcp-proxy: {text}\n")))
+}
+
+/// Checks that a request is a local program's. Returns the proxy's origin as its client names it.
+pub(super) fn check_local(request: &Parts) -> Result<String, Refusal> {
     let authority = request.uri.authority().map(|authority| authority.as_str());
     let host = authority.or_else(|| request.headers.get(header::HOST)?.to_str().ok());
-    if !host.is_some_and(|host| is_local(&format!("http://{host}"))) {
+    let Some(own) = host.map(|host| format!("http://{host}")).filter(|own| is_local(own)) else {
         return refused(
             StatusCode::FORBIDDEN,
             "it accepts only names of this machine, such as 127.0.0.1 and localhost",
         );
-    }
+    };
     let mut origins = request.headers.get_all(header::ORIGIN).iter();
     if !origins.all(|origin| origin.to_str().is_ok_and(is_local)) {
         return refused(StatusCode::FORBIDDEN, "it rejects pages from origins other than this machine");
     }
+    Ok(own)
+}
+
+/// Checks a request for the server's address.
+pub(super) fn enter(request: &Parts, server: &Url) -> Result<(), Refusal> {
     if request.uri.path() != server.path() {
         let text = format!("only {} is behind it, the path of --url", server.path());
         return refused(StatusCode::NOT_FOUND, &text);
@@ -75,13 +83,14 @@ pub fn is_plain(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Request headers for the server: without hop-by-hop headers and accepted encodings, because compressed responses
-/// cannot be parsed.
+/// Request headers for the server: without hop-by-hop headers, and asking for no compression, because any coding may be
+/// sent where none is named.
 pub(super) fn forward_headers(headers: &HeaderMap) -> HeaderMap {
     let mut kept = without_hops(headers);
-    for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT, header::ACCEPT_ENCODING] {
+    for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT] {
         kept.remove(name);
     }
+    kept.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     kept
 }
 
@@ -113,7 +122,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).expect("a request").into_parts();
-        enter(&parts, &Url::parse("https://example.com/mcp?key=k").expect("a URL")).map_err(|(status, _)| status)
+        let server = Url::parse("https://example.com/mcp?key=k").expect("a URL");
+        check_local(&parts).and_then(|_| enter(&parts, &server)).map_err(|(status, _)| status)
     }
 
     #[test]
@@ -173,7 +183,9 @@ mod tests {
             headers.insert(HeaderName::from_static(name), value.parse().expect("a value"));
         }
         let forwarded = forward_headers(&headers);
-        let kept: Vec<&str> = forwarded.keys().map(HeaderName::as_str).collect();
-        assert_eq!(kept, ["authorization", "mcp-session-id"]);
+        let mut kept: Vec<&str> = forwarded.keys().map(HeaderName::as_str).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["accept-encoding", "authorization", "mcp-session-id"]);
+        assert_eq!(forwarded["accept-encoding"], "identity");
     }
 }

@@ -1,12 +1,13 @@
 //! Response path of HTTP: passes an event stream, one message, or any other body.
 
 use http::{HeaderValue, Response, StatusCode, header, response::Parts};
-use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
 
 use super::{
     Site, admission,
+    decoded::DecodedBody,
     exchange::Exchange,
+    oauth,
     reply::{EVENTS, JSON, ResponseSender},
 };
 use crate::{
@@ -36,38 +37,50 @@ impl Exchange {
             return self.fail(&why, is_unseen, answers, reply).await;
         }
         head.headers = admission::without_hops(&head.headers);
+        let (body, coding) = DecodedBody::new(&mut head.headers, body);
+        let is_alone = answers.is_empty() && !reply.is_open();
+        if oauth::is_challenge(&head) {
+            oauth::show_own_metadata(&self.site, &self.own, &mut head.headers);
+            // Its client authorizes itself and sends the call again, which then is none that failed.
+            let why = "The MCP server requires authorization.";
+            if !is_alone {
+                return self.fail(why, true, answers, reply).await;
+            }
+            self.take_open().into_iter().for_each(|open| drop(self.proxy.unseen(open, why)));
+            return self.stream(head, Vec::new(), body, reply).await;
+        }
         let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.to_ascii_lowercase();
-        if kind.starts_with(EVENTS) && head.status.is_success() {
+        let is_events = kind.starts_with(EVENTS) && head.status.is_success();
+        let is_read = is_events || kind.starts_with(JSON) && head.status.is_success() || !is_alone;
+        if let Some(coding) = coding.err().filter(|_| is_read) {
+            let server = self.site.upstream.as_public_url();
+            let why =
+                format!("The MCP server at {server} compressed its answer ({coding}), which callgate cannot read.");
+            self.fail(&why, false, answers, reply).await;
+        } else if is_events {
             self.events(head, body, answers, reply).await;
-        } else if kind.starts_with(JSON) || !answers.is_empty() || reply.is_open() {
+        } else if is_read || kind.starts_with(JSON) {
             self.message(head, body, answers, reply).await;
         } else {
             self.stream(head, Vec::new(), body, reply).await;
         }
     }
 
-    async fn next(&self, body: &mut Incoming, reply: &mut ResponseSender) -> NextStep {
+    async fn next(&self, body: &mut DecodedBody, reply: &mut ResponseSender) -> NextStep {
         let mut ending = self.site.ending.clone();
-        loop {
-            let frame = tokio::select! {
-                () = reply.wait_for_disconnect() => return NextStep::Left,
-                _ = ending.wait_for(|ending| *ending), if self.is_listening() => return NextStep::End,
-                frame = body.frame() => frame,
-            };
-            match frame {
-                None => return NextStep::End,
-                Some(Err(error)) => return NextStep::Broken(callgate_net::client::cause(&error)),
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        return NextStep::Data(data);
-                    }
-                }
-            }
+        tokio::select! {
+            () = reply.wait_for_disconnect() => NextStep::Left,
+            _ = ending.wait_for(|ending| *ending), if self.is_listening() => NextStep::End,
+            part = body.next() => match part {
+                None => NextStep::End,
+                Some(Err(why)) => NextStep::Broken(why),
+                Some(Ok(data)) => NextStep::Data(data),
+            },
         }
     }
 
-    async fn events(mut self, mut head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: ResponseSender) {
+    async fn events(mut self, mut head: Parts, mut body: DecodedBody, answers: Vec<String>, mut reply: ResponseSender) {
         head.headers.remove(header::CONTENT_LENGTH);
         if !reply.is_open() {
             reply.open(head);
@@ -107,14 +120,14 @@ impl Exchange {
             StreamPiece::Part(bytes) => return Bytes::from(bytes),
         };
         let event = String::from_utf8_lossy(&bytes);
-        self.is_resumable |= events::has_id(&event);
+        self.is_resumable |= events::id(&event).is_some();
         let noted = events::data(&event).and_then(|data| self.proxy.handle_server_message(self.client, &data));
         let noted = noted.map(|noted| events::with_data(&event, &noted));
         Bytes::from(noted.map_or(bytes, String::into_bytes))
     }
 
     /// A response parsed as a whole, up to the maximum size.
-    async fn message(self, head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: ResponseSender) {
+    async fn message(self, head: Parts, mut body: DecodedBody, answers: Vec<String>, mut reply: ResponseSender) {
         let (mut bytes, is_alone) = (Vec::new(), answers.is_empty() && !reply.is_open());
         let shown = |site: &Site| format!("The MCP server at {}", site.upstream.as_public_url());
         loop {
@@ -122,7 +135,7 @@ impl Exchange {
                 NextStep::Data(data) => bytes.extend_from_slice(&data),
                 NextStep::End => return self.finish(head, bytes, answers, reply).await,
                 NextStep::Broken(error) => {
-                    let why = format!("{} closed the connection: {error}.", shown(&self.site));
+                    let why = format!("{} broke off its answer: {error}.", shown(&self.site));
                     return self.fail(&why, false, answers, reply).await;
                 }
                 NextStep::Left => return self.client_disconnected(),
@@ -167,7 +180,7 @@ impl Exchange {
     }
 
     /// Passes an unparsed body through.
-    async fn stream(self, head: Parts, first: Vec<u8>, mut body: Incoming, mut reply: ResponseSender) {
+    async fn stream(self, head: Parts, first: Vec<u8>, mut body: DecodedBody, mut reply: ResponseSender) {
         let status = head.status;
         reply.open(head);
         reply.send_part(Bytes::from(first)).await;

@@ -29,6 +29,8 @@ pub(super) struct Exchange {
     pub(super) proxy: Arc<Proxy>,
     pub(super) client: u64,
     pub(super) request: Parts,
+    /// The proxy's origin, as its client names it.
+    pub(super) own: String,
     /// Its request ids.
     keys: Vec<RequestKey>,
     /// True for a single message, false for a list.
@@ -38,8 +40,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(site: Arc<Site>, proxy: Arc<Proxy>, client: u64, request: Parts) -> Self {
-        Self { site, proxy, client, request, keys: Vec::new(), is_one: true, is_resumable: false }
+    pub(super) fn new(site: Arc<Site>, proxy: Arc<Proxy>, client: u64, request: Parts, own: String) -> Self {
+        Self { site, proxy, client, request, own, keys: Vec::new(), is_one: true, is_resumable: false }
     }
 
     /// Runs the exchange.
@@ -161,7 +163,7 @@ impl Exchange {
     }
 
     /// Takes its requests without a response.
-    fn take_open(&self) -> Vec<OpenRequest> {
+    pub(super) fn take_open(&self) -> Vec<OpenRequest> {
         let mut state = self.proxy.state();
         self.keys.iter().filter_map(|key| Some(OpenRequest { key: key.clone(), kind: state.take(key)? })).collect()
     }

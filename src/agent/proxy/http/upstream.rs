@@ -54,7 +54,12 @@ impl Upstream {
         *sent.method_mut() = request.method.clone();
         *sent.uri_mut() = url.as_str().parse().map_err(|error| UpstreamFailure::unsent(&error))?;
         *sent.headers_mut() = admission::forward_headers(&request.headers);
-        self.client.request(sent).await.map_err(|error| UpstreamFailure::of(&error))
+        self.send_to(sent).await
+    }
+
+    /// Sends a request to any server.
+    pub(super) async fn send_to(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamFailure> {
+        self.client.request(request).await.map_err(|error| UpstreamFailure::of(&error))
     }
 }
 

@@ -10,6 +10,7 @@ mod routes;
 mod rules;
 mod tools;
 
+pub(super) use presets::has_tool;
 pub use presets::is_coding_agent_read;
 
 use std::sync::Arc;

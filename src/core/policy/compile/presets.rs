@@ -56,12 +56,13 @@ fn polls(field: &str, matches: &str) -> CaseKeys {
     }
 }
 
-/// Reads of one file: the tool, the argument. Others change files, too; only a hook that sees the file has a witness.
-const READS: [(&str, &str); 4] = [
-    ("Read", "file/{file_path}"),
-    ("NotebookRead", "file/{notebook_path}"),
-    ("view_image", "file/{path}"),
-    ("read_file", "file/{file_path}"),
+/// Reads of one file: the tool, the argument, the hosts that have it in their present versions. Others change files,
+/// too; only a hook that sees the file has a witness.
+const READS: [(&str, &str, &[&str]); 4] = [
+    ("Read", "file/{file_path}", &["claude-code", "cursor"]),
+    ("NotebookRead", "file/{notebook_path}", &[]),
+    ("view_image", "file/{path}", &["codex"]),
+    ("read_file", "file/{file_path}", &["gemini"]),
 ];
 /// Reads of things that others change: folders, searches, the web, background jobs.
 const POLLS: [&str; 14] = [
@@ -114,7 +115,14 @@ const SHELLS: [(&str, &str, &str); 2] = [("Bash", "command", "cwd"), ("run_shell
 /// line depends on variables, functions and folder: a shell is none.
 #[must_use]
 pub fn is_coding_agent_read(tool: &str) -> bool {
-    READS.iter().any(|(name, _)| *name == tool) || POLLS.contains(&tool)
+    READS.iter().any(|(name, ..)| *name == tool) || POLLS.contains(&tool)
+}
+
+/// False for a read that only other hosts have. A caller without a known host may have every tool.
+pub(in crate::policy) fn has_tool(host: Option<&str>, tool: &str) -> bool {
+    let is_of =
+        |host: &str| READS.iter().find(|(name, ..)| *name == tool).is_none_or(|(.., hosts)| hosts.contains(&host));
+    host.is_none_or(is_of)
 }
 
 fn coding_agents() -> Vec<(String, ToolSection)> {
@@ -127,7 +135,7 @@ fn coding_agents() -> Vec<(String, ToolSection)> {
             ToolSection { effect, side_effect_resource: resource, second_change, ..ToolSection::default() },
         )
     };
-    let reads = READS.iter().map(|(name, resource)| {
+    let reads = READS.iter().map(|(name, resource, _)| {
         let (name, tool) = tool(name, EffectKey::Read, resource);
         (name, ToolSection { fresh_ms: Some(FreshKey::Ms(0)), ..tool })
     });

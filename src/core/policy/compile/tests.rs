@@ -8,7 +8,7 @@ use crate::{
         budget::{Budgets, Dimension},
         call::Request,
         effect::{EffectKind, Resource},
-        ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
+        ids::{CallId, DEFAULT_TENANT, HostName, SessionId, ToolName},
         json,
     },
     rules::{levels::DetectorLevels, repeat, tool_circuit_breaker},
@@ -45,6 +45,30 @@ fn fingerprint(policy: &Policy, tool: &str, arguments: &str) -> String {
         json::parse(arguments).expect("valid"),
     ));
     proposal.fingerprint.to_hex()
+}
+
+#[test]
+fn host_decides_on_named_tools_and_on_who_waits() {
+    let policy = compile("policy_engine: {presets: [coding_agents]}").expect("a good file");
+    let from = |host: &str, tool: &str| {
+        let mut request = Request::new(
+            DEFAULT_TENANT,
+            SessionId::parse("session", "s").expect("valid"),
+            CallId::parse("call_id", "c").expect("valid"),
+            ToolName::parse("tool", tool).expect("valid"),
+            json::parse(r#"{"file_path":"/w/a","notebook_path":"/w/a","path":"/w/a"}"#).expect("valid"),
+        );
+        request.host = (!host.is_empty()).then(|| HostName::parse("host", host).expect("valid"));
+        let proposal = policy.propose(request);
+        (policy.suggested_next(&proposal).join(" "), proposal.caller_waits)
+    };
+    assert_eq!(from("claude-code", "Edit"), ("Read".to_owned(), false));
+    assert_eq!(from("gemini", "replace"), ("read_file".to_owned(), false));
+    assert_eq!(from("codex", "Edit"), ("view_image".to_owned(), false));
+    // The proxy waits for two seconds; then its model has to.
+    assert!(!from("mcp-proxy", "Edit").1);
+    let (every, waits) = from("", "Edit");
+    assert!(every.split(' ').count() > 1 && waits, "{every}");
 }
 
 #[test]
