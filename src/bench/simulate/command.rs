@@ -42,6 +42,9 @@ pub(crate) struct SimulateArgs {
     /// Report the value of advice on a tool that is down for two days and then recovers
     #[arg(long)]
     trap: bool,
+    /// Report calls refused and done where providers limit the rate
+    #[arg(long)]
+    pacing: bool,
     /// Also write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -71,7 +74,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<()> {
 
 /// The requested parts; all of them by default.
 fn plan(args: &SimulateArgs) -> SimulationPlan {
-    let all = !(args.predict || args.closed || args.trap);
+    let all = !(args.predict || args.closed || args.trap || args.pacing);
     SimulationPlan {
         setting: Setting {
             days: args.days,
@@ -83,6 +86,7 @@ fn plan(args: &SimulateArgs) -> SimulationPlan {
         predict: all || args.predict,
         closed: all || args.closed,
         trap: all || args.trap,
+        pacing: all || args.pacing,
     }
 }
 

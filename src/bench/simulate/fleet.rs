@@ -291,7 +291,8 @@ fn probed_kind(told: GivenAdvice, kind: FailureKind) -> Option<FailureKind> {
 
 /// The health observation of a report, before any advice.
 pub(crate) fn to_observation(at: f64, failure: Option<FailureKind>, probe_of: Option<FailureKind>) -> Observation {
-    Observation { at: stamp(at), failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of }
+    let at = stamp(at);
+    Observation { at, sent_at: at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of }
 }
 
 /// Value of a retry with that probability after that wait.

@@ -15,6 +15,7 @@ mod fleet;
 mod learner;
 mod mending;
 mod metrics;
+mod pacing;
 mod policies;
 mod predict;
 mod queue;
@@ -41,6 +42,8 @@ pub(crate) struct SimulationPlan {
     pub(crate) closed: bool,
     /// Include the trap.
     pub(crate) trap: bool,
+    /// Include the providers with limits.
+    pub(crate) pacing: bool,
 }
 
 impl SimulationPlan {
@@ -61,6 +64,7 @@ impl SimulationPlan {
             predict: self.predict.then(|| predict::run(seeds, *setting, progress)),
             closed: self.closed.then(|| closed::run(seeds, *setting, progress)),
             trap: self.trap.then(|| trap::run(seeds)),
+            pacing: self.pacing.then(|| pacing::run(seeds)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{closed, environment::Setting, metrics::ForecastBin, predict, trap::TrapResult};
+use super::{closed, environment::Setting, metrics::ForecastBin, pacing::PacingRow, predict, trap::TrapResult};
 
 /// Plan and results of a simulation; parts that were not requested are absent.
 #[derive(Debug, Clone, Serialize)]
@@ -14,6 +14,7 @@ pub(crate) struct SimulationReport {
     pub(crate) predict: Option<Vec<predict::ForecasterRow>>,
     pub(crate) closed: Option<Vec<closed::PolicyRow>>,
     pub(crate) trap: Option<TrapResult>,
+    pub(crate) pacing: Option<Vec<PacingRow>>,
 }
 
 impl fmt::Display for SimulationReport {
@@ -26,7 +27,8 @@ impl fmt::Display for SimulationReport {
         }
         self.predict.as_deref().map_or(Ok(()), |rows| write_forecasters(f, rows))?;
         self.closed.as_deref().map_or(Ok(()), |rows| write_policies(f, rows))?;
-        self.trap.as_ref().map_or(Ok(()), |trapped| write_trap(f, trapped))
+        self.trap.as_ref().map_or(Ok(()), |trapped| write_trap(f, trapped))?;
+        self.pacing.as_deref().map_or(Ok(()), |rows| write_pacing(f, rows))
     }
 }
 
@@ -92,4 +94,14 @@ fn write_trap(f: &mut fmt::Formatter<'_>, trapped: &TrapResult) -> fmt::Result {
     writeln!(f, "\nA tool is broken for two days and mended, the product's defaults\n")?;
     writeln!(f, "{:27} {wasted:9.0} of {errors:.0} errors", "retries wasted meanwhile")?;
     writeln!(f, "{:27} {hours_until_back:9.2} mean, {hours_at_worst:.2} at worst", "hours until advice is back")
+}
+
+fn write_pacing(f: &mut fmt::Formatter<'_>, rows: &[PacingRow]) -> fmt::Result {
+    writeln!(f, "\nFifty agents and a provider with a limit, ten minutes, mean of the seeds\n")?;
+    writeln!(f, "{:32} {:19} {:>8} {:>8} {:>10} {:>9}", "", "", "limited", "done", "of limit", "mean wait")?;
+    for PacingRow { case, control, limited, done, of_limit, waited_s } in rows {
+        let share = of_limit * 100.0;
+        writeln!(f, "{case:32} {control:19} {limited:8.0} {done:8.0} {share:8.1} % {waited_s:7.1} s")?;
+    }
+    writeln!(f, "\nlimited: calls that the provider refused. of limit: of what it allows and the agents ask for.")
 }

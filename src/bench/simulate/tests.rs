@@ -5,7 +5,7 @@ fn small(parts: &[&str]) -> SimulationReport {
     let is_named = |part| parts.contains(&part);
     let setting = Setting { days: 4, sessions_per_day: 300, tools: 12, undeclared: 0.0 };
     let (predict, closed, trap) = (is_named("predict"), is_named("closed"), is_named("trap"));
-    SimulationPlan { setting, seeds: vec![1], predict, closed, trap }.run(&|_| ())
+    SimulationPlan { setting, seeds: vec![1], predict, closed, trap, pacing: is_named("pacing") }.run(&|_| ())
 }
 
 #[test]
@@ -43,6 +43,20 @@ fn the_estimate_foretells_better_than_the_flag() {
     assert!(score(2).log_loss < score(1).log_loss, "{rows:?}");
     assert!(rows.iter().all(|row| row.score.n == score(0).n && row.score.n > 100), "{rows:?}");
     assert_eq!(score(0).n, score(3).calibration.iter().map(|part| part.n).sum::<u64>());
+}
+
+#[test]
+fn paced_agents_are_limited_less_often_and_no_demand_below_the_limit_is_slowed() {
+    let rows = small(&["pacing"]).pacing.expect("was asked for");
+    let of = |case: &str, control: &str| {
+        rows.iter().find(|row| row.case == case && row.control == control).expect("a row").clone()
+    };
+    let (bucket, window) = ("10 a second, 50 agents", "60 a minute, 50 agents");
+    let (circuit, paced) = (of(bucket, "circuit breaker"), of(bucket, "pacing"));
+    assert!(paced.limited * 20.0 < circuit.limited && paced.done > circuit.done, "{rows:?}");
+    assert!(paced.of_limit > 0.95 && of(window, "pacing").of_limit > 0.85, "{rows:?}");
+    let slow = "10 a second, demand below it";
+    assert_eq!(of(slow, "pacing").done, of(slow, "Retry-After alone").done);
 }
 
 #[test]

@@ -82,7 +82,7 @@ struct DecayedCounts {
 pub struct HealthObservations {
     pub tenant: TenantId,
     pub tool: ToolName,
-    /// Its last success.
+    /// Permit of its last call that succeeded.
     pub succeeded_at: Option<Timestamp>,
     /// Transient failures since then.
     pub failures: u32,
@@ -117,6 +117,8 @@ pub struct HealthRow {
 pub struct Observation {
     /// When it was reported.
     pub at: Timestamp,
+    /// When its call was permitted.
+    pub sent_at: Timestamp,
     /// Failure kind; none for a success.
     pub failure: Option<FailureKind>,
     /// Duration for which the circuit opens, in milliseconds.
@@ -221,7 +223,9 @@ impl Health {
             at: seen.at,
         };
         if seen.failure.is_none() {
-            (self.failures, self.failing_since, self.cooldown) = (0, None, None);
+            (self.failures, self.failing_since) = (0, None);
+            // A call that was sent before the failure says nothing about the time after it.
+            self.cooldown = self.cooldown.filter(|cooldown| seen.sent_at <= cooldown.since);
         } else if passing {
             self.failures = self.failures.saturating_add(1);
             self.failing_since = Some(self.failing_since.unwrap_or(seen.at));
@@ -266,7 +270,15 @@ mod tests {
 
     fn observe_at(seconds: i64, failure: Option<FailureKind>) -> Observation {
         let at = at(seconds);
-        Observation { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of: None }
+        Observation {
+            at,
+            sent_at: at,
+            failure,
+            cooldown_ms: None,
+            retry_told: false,
+            probe_told: false,
+            probe_of: None,
+        }
     }
 
     #[test]
@@ -307,6 +319,8 @@ mod tests {
         let failed = Observation { cooldown_ms: Some(5_000), ..observe_at(10, Some(FailureKind::RateLimited)) };
         health.record_report(&failed, &allowance);
         assert_eq!(health.cooldown(at(16)).map(|cooldown| cooldown.until), Some(at(15)));
+        health.record_report(&Observation { sent_at: at(9), ..observe_at(16, None) }, &allowance);
+        assert!(health.cooldown(at(17)).is_some(), "it was in flight when the tool failed");
         health.record_report(&observe_at(17, None), &allowance);
         assert_eq!(health.cooldown(at(17)), None);
         health.record_report(&failed, &allowance);

@@ -37,6 +37,7 @@ pub mod ledger;
 pub(crate) mod manual;
 mod mask;
 pub mod outcome;
+pub mod pacing;
 pub mod pattern;
 pub mod previous;
 pub mod profile;

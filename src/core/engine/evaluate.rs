@@ -73,6 +73,7 @@ pub fn evaluate(
         creation: shared.creation.as_ref().filter(|creation| is_recent(policy, creation, now)),
         bulkhead: shared.bulkhead.as_ref(),
         cooldown: shared.health.cooldown(now),
+        turn: shared.turn,
         halts: &shared.halts,
         self_corrections: &shared.profiles.self_corrections,
         counters: &shared.counters,

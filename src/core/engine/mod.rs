@@ -45,6 +45,7 @@ use crate::{
         outcome::Advice,
         profile::Trial,
         redaction::Secrets,
+        time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
@@ -62,6 +63,8 @@ pub struct SharedState {
     pub bulkhead: Option<FullBulkhead>,
     /// Health of the tool.
     pub health: Health,
+    /// The call's turn, while calls of the tool are paced.
+    pub turn: Option<Timestamp>,
     /// The agent's last creation by the proposed call, in any call tree.
     pub creation: Option<Creation>,
     /// Active halts.

@@ -135,6 +135,7 @@ impl RuleInput {
             creation: None,
             bulkhead: None,
             cooldown: None,
+            turn: None,
             halts: &self.shared.halts,
             self_corrections: &self.shared.profiles.self_corrections,
             counters: &self.shared.counters,

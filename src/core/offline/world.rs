@@ -267,6 +267,8 @@ impl World {
             health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),
             profiles: Arc::clone(&self.profiles),
             halts: self.halts.as_slice().into(),
+            // A trace has no waiting callers.
+            turn: None,
             bulkhead: None,
             creation: None,
             step_ms: 0,

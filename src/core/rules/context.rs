@@ -60,6 +60,8 @@ pub struct RuleContext<'a> {
     pub bulkhead: Option<&'a FullBulkhead>,
     /// The tool's circuit, open or half-open.
     pub cooldown: Option<Cooldown>,
+    /// The call's turn, while calls of the tool are paced.
+    pub turn: Option<Timestamp>,
     /// Active halts.
     pub halts: &'a [Halt],
     /// Self-correction counts.

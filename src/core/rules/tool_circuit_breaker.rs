@@ -3,7 +3,8 @@
 //! Fires (WAIT) while the tool's circuit is open: some session of the tenant has just found it rate limited, or down
 //! (more than two consecutive transient failures). The circuit is open as long as the provider asks for, otherwise for
 //! the learned smallest good wait, at most `max_ms`. It is then half-open: one call at a time is the probe, the others
-//! wait for it, and the first success closes the circuit.
+//! wait for it, and the first success closes the circuit. After a rate limit calls are paced instead, each at its turn
+//! (docs/learning.md#pacing), where the replica knows a rate.
 //!
 //! Why: one session's knowledge helps all; a hundred agents that each probe a limited API keep it limited.
 //!
@@ -11,9 +12,11 @@
 //! recheck: the same finding may recur after it.
 
 use crate::domain::{
+    failure::FailureKind,
     finding::{Decision, Finding, Wording},
+    health::Cooldown,
     reason::Reason,
-    time::wait_in_words,
+    time::{Timestamp, wait_in_words},
 };
 
 use schemars::JsonSchema;
@@ -34,17 +37,20 @@ const RECHECK_MS: u64 = 1_000;
 pub struct Params {
     /// Longest time that the circuit breaker of a tool is open.
     pub max_ms: u64,
+    /// Spread calls of a tool over time after a rate limit, at the rate that its provider accepted.
+    pub pacing: bool,
 }
 
 impl Default for Params {
     fn default() -> Self {
-        Self { max_ms: 300_000 }
+        Self { max_ms: 300_000, pacing: true }
     }
 }
 
 impl RuleLogic for Params {
     fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
-        check(cx)
+        let turn = cx.turn.filter(|_| self.pacing);
+        cx.cooldown.and_then(|open| check_circuit(cx, open, turn)).or_else(|| check_turn(cx, turn?))
     }
 
     fn silent(&self, asked: &RecordedCall<'_>) -> String {
@@ -60,25 +66,46 @@ impl RuleLogic for Params {
     }
 }
 
-fn check(cx: &RuleContext<'_>) -> Option<Finding> {
-    let cooldown = cx.cooldown?;
-    let (tool, failure) = (cx.tool(), cooldown.failure.as_str());
-    let waits = cx.who_waits();
-    if cx.now < cooldown.until {
-        let ms = cooldown.until.since_ms(cx.now);
-        let situation = format!(
-            "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}.",
-            wait_in_words(ms)
-        );
-        let message = Wording::new(situation, waits);
-        return Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
+fn check_circuit(cx: &RuleContext<'_>, open: Cooldown, turn: Option<Timestamp>) -> Option<Finding> {
+    let (tool, failure) = (cx.tool(), open.failure.as_str());
+    if cx.now < open.until {
+        let ms = turn.map_or(open.until, |turn| turn.max(open.until)).since_ms(cx.now);
+        let open_ms = open.until.since_ms(cx.now);
+        return Some(wait(
+            cx,
+            ms,
+            format!(
+                "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}.",
+                wait_in_words(open_ms)
+            ),
+        ));
     }
-    let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
+    if turn.is_some() && open.failure == FailureKind::RateLimited {
+        return None;
+    }
+    let ms = open.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
     let situation = format!(
         "{tool} was not run: it answered {failure}, and another call is finding out whether it works again, \
          which takes up to {}.",
         wait_in_words(ms)
     );
-    let message = Wording::new(situation, waits);
-    Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms))
+    Some(wait(cx, ms, situation))
+}
+
+fn check_turn(cx: &RuleContext<'_>, turn: Timestamp) -> Option<Finding> {
+    let ms = turn.since_ms(cx.now);
+    let situation = || {
+        format!(
+            "{} was not run: its provider limits the rate of calls, so that the agents of this fleet take turns. \
+             The turn of this call is in {}.",
+            cx.tool(),
+            wait_in_words(ms)
+        )
+    };
+    (ms > 0).then(|| wait(cx, ms, situation()))
+}
+
+fn wait(cx: &RuleContext<'_>, ms: u64, situation: String) -> Finding {
+    let message = Wording::new(situation, cx.who_waits());
+    Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms)
 }

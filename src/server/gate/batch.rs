@@ -35,6 +35,8 @@ pub(super) struct SharedBatch {
     pub(super) ledger: Vec<Option<LedgerRow>>,
     /// Health of each one's tool.
     pub(super) health: Vec<Health>,
+    /// Turn of each one, while its tool is paced.
+    pub(super) turns: Vec<Option<Timestamp>>,
     /// Last creation of each one's agent by that call.
     pub(super) creations: Vec<Option<Creation>>,
     /// Full bulkhead before which each one is queued.
@@ -51,6 +53,7 @@ impl SharedBatch {
             counters: std::mem::take(&mut self.counters),
             ledger: self.ledger.first_mut().and_then(Option::take),
             health: self.health.first_mut().map(std::mem::take).unwrap_or_default(),
+            turn: self.turns.first_mut().and_then(Option::take),
             creation: self.creations.first_mut().and_then(Option::take),
             bulkhead: self.bulkheads.first_mut().and_then(Option::take),
             halts: Arc::clone(&self.halts),
@@ -78,6 +81,7 @@ pub(super) fn judge_all(
             known.creation = shared.creations.get_mut(i).and_then(Option::take);
             known.bulkhead = shared.bulkheads.get_mut(i).and_then(Option::take);
             known.health = shared.health.get_mut(i).map(std::mem::take).unwrap_or_default();
+            known.turn = shared.turns.get_mut(i).and_then(Option::take);
         }
         match engine::evaluate(policy, &draft, &known, proposal, batch, now)? {
             Evaluation::Replay(verdict) => verdicts.push(verdict),

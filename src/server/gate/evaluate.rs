@@ -9,7 +9,7 @@ use super::{
     decide::{DecisionOutcome, Subject, TreeAccess, UnknownSession},
     edits::reused_call,
     fair_semaphore::{INLINE_BYTES_MAX, offload},
-    health::Claim,
+    health::{Claim, PacedCall},
     quotas::QuotaRoom,
     rollouts::ChosenPolicy,
 };
@@ -19,8 +19,10 @@ use callgate_core::{
         budget::CounterKey,
         call::{Proposal, Request},
         control::EditedArguments,
+        failure::FailureKind,
         finding::Decision,
         ids::{CallId, SessionId, TenantId},
+        reason::Reason,
         rejection::EvaluateRejection,
         tenant::Quota,
         verdict::Verdict,
@@ -40,12 +42,24 @@ const CHOICES_MAX: u32 = 3;
 /// Judgements of a batch, and the claims they rest on: given back unless they are used.
 struct JudgedBatch {
     verdicts: Vec<Verdict>,
-    claims: Vec<Option<Claim>>,
+    claims: Vec<CallClaims>,
+}
+
+/// Claims of one proposal: the probe of a half-open circuit, and a turn of a paced tool.
+#[derive(Debug, Default)]
+struct CallClaims {
+    probe: Option<Claim>,
+    turn: Option<PacedCall>,
 }
 
 /// True for a new approval request.
 fn asks(verdict: &Verdict) -> bool {
     verdict.decision == Decision::Ask && !verdict.replayed
+}
+
+/// True for a call that waits for its tool.
+fn waits_for_tool(verdict: &Verdict) -> bool {
+    verdict.decided_by().is_some_and(|finding| finding.reason == Reason::Cooldown)
 }
 
 /// The call tree of a request, whose session may begin with it.
@@ -156,7 +170,7 @@ impl Decisions {
             let bulkheads = full.clone();
             async move {
                 let shared = self.read_shared_state(policy, tenant, slot.root(), proposals).await?;
-                self.claim(SharedBatch { bulkheads, ..shared }, proposals).await
+                self.claim(policy, SharedBatch { bulkheads, ..shared }, proposals).await
             }
         };
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
@@ -194,10 +208,13 @@ impl Decisions {
             turn.judged(verdict).await;
         }
         if judged.is_new {
-            for ((proposal, verdict), claim) in proposals.iter().zip(&verdicts).zip(claims) {
+            for ((proposal, verdict), CallClaims { probe, turn }) in proposals.iter().zip(&verdicts).zip(claims) {
                 if let Some(permit) = verdict.permit.as_ref().filter(|_| !verdict.replayed) {
                     self.tools.record_permit(policy, &proposal.request, permit);
-                    claim.into_iter().for_each(Claim::keep);
+                    probe.into_iter().for_each(Claim::keep);
+                    turn.into_iter().for_each(PacedCall::run);
+                } else if waits_for_tool(verdict) {
+                    turn.into_iter().for_each(PacedCall::keep);
                 }
             }
         }
@@ -274,19 +291,29 @@ impl Decisions {
         let (halts, profiles) = (self.server.halts(tenant), self.profiles(tenant).await);
         let step_ms = self.store.now().since_ms(self.store.now_of_leases());
         let bulkheads = Vec::new();
-        Ok(SharedBatch { counters, ledger, health, creations, bulkheads, halts, profiles, step_ms })
+        let turns = Vec::new();
+        Ok(SharedBatch { counters, ledger, health, turns, creations, bulkheads, halts, profiles, step_ms })
     }
 
     /// Claims the tools of which a proposal would find out how they fare after a cooldown: before the commit, since one
-    /// call over all replicas may.
+    /// call over all replicas may. Takes the turns of calls of paced tools.
     async fn claim(
         &self,
+        policy: &Policy,
         mut shared: SharedBatch,
         proposals: &[Proposal],
-    ) -> Result<(SharedBatch, Vec<Option<Claim>>), NoAnswer> {
+    ) -> Result<(SharedBatch, Vec<CallClaims>), NoAnswer> {
         let mut claims = Vec::with_capacity(proposals.len());
         for (proposal, health) in proposals.iter().zip(&mut shared.health) {
-            claims.push(self.claim_probe(proposal.request.tenant, &proposal.request.tool, health).await?);
+            let turn = self.take_turn(policy, proposal);
+            let is_paced =
+                turn.is_some() && health.cooldown.is_some_and(|open| open.failure == FailureKind::RateLimited);
+            let probe = match is_paced {
+                true => None,
+                false => self.claim_probe(proposal.request.tenant, &proposal.request.tool, health).await?,
+            };
+            shared.turns.push(turn.as_ref().map(PacedCall::at));
+            claims.push(CallClaims { probe, turn });
         }
         Ok((shared, claims))
     }

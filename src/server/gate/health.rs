@@ -14,12 +14,15 @@ use parking_lot::Mutex;
 use super::{Decisions, NoAnswer};
 use callgate_core::{
     domain::{
-        call::{Permit, Request},
+        call::{Permit, Proposal, Request},
+        failure::FailureKind,
         health::{Cooldown, Health, HealthObservations, HealthRow, Observation, PROBE_CALL_MS},
         ids::{DEFAULT_TENANT, TenantId, ToolName},
+        pacing::{Caller, Pacing},
         time::Timestamp,
     },
     policy::Policy,
+    rules::tool_circuit_breaker,
 };
 
 /// Overlap of two reads of the others' rows, in milliseconds: rows are committed out of order.
@@ -49,6 +52,7 @@ impl Default for ToolHealth {
 #[derive(Debug, Default)]
 struct HealthEntry {
     health: Health,
+    pacing: Pacing,
     /// Observations that are not stored yet.
     untold: Option<HealthObservations>,
 }
@@ -79,7 +83,47 @@ impl Drop for Claim {
     }
 }
 
+/// A call's turn, while its tool is paced. Dropped without a decision to run it or to wait, the turn is given back.
+#[derive(Debug)]
+pub(super) struct PacedCall {
+    tools: Arc<ToolHealth>,
+    key: Key,
+    caller: Caller,
+    at: Timestamp,
+    is_used: bool,
+}
+
+impl PacedCall {
+    /// The time from which the call may run.
+    pub(super) const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The call runs.
+    pub(super) fn run(mut self) {
+        self.is_used = true;
+        self.tools.pace(&self.key, |pacing| pacing.end_turn(&self.caller));
+    }
+
+    /// The call waits for its turn.
+    pub(super) fn keep(mut self) {
+        self.is_used = true;
+    }
+}
+
+impl Drop for PacedCall {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.tools.pace(&self.key, |pacing| pacing.give_back_turn(&self.caller));
+        }
+    }
+}
+
 impl ToolHealth {
+    fn pace<T>(&self, key: &Key, change: impl FnOnce(&mut Pacing) -> T) -> Option<T> {
+        self.tools.lock().peek_mut(key).map(|known| change(&mut known.pacing))
+    }
+
     pub(super) fn health(&self, tenant: TenantId, tool: &ToolName) -> Health {
         let mut tools = self.tools.lock();
         tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
@@ -111,8 +155,9 @@ impl ToolHealth {
     /// A new permit was stored.
     pub(super) fn record_permit(&self, policy: &Policy, request: &Request, permit: &Permit) {
         let allowance = policy.retry.allowance;
-        self.update(request.tenant, &request.tool, |health, seen| {
+        self.update(request.tenant, &request.tool, |HealthEntry { health, pacing, .. }, seen| {
             health.record_call(&allowance, permit.at);
+            pacing.record_call(permit.at);
             seen.retries -= allowance.share;
         });
     }
@@ -125,12 +170,21 @@ impl ToolHealth {
         observation: &Observation,
     ) {
         let allowance = policy.retry.allowance;
-        self.update(tenant, tool, |health, seen| {
+        self.update(tenant, tool, |HealthEntry { health, pacing, .. }, seen| {
             health.record_report(observation, &allowance);
+            match (observation.failure, observation.cooldown_ms, health.cooldown) {
+                (Some(FailureKind::RateLimited), Some(_), Some(open)) => {
+                    pacing.record_limited(observation.at, observation.sent_at, open.until);
+                }
+                (None, ..) => pacing.record_accepted(observation.at),
+                (Some(kind), ..) if !kind.may_pass() => pacing.record_accepted(observation.at),
+                _ => {}
+            }
             match observation.failure {
                 None => {
-                    (seen.succeeded_at, seen.failures, seen.failing_since) = (Some(observation.at), 0, None);
-                    seen.cooldown = None;
+                    (seen.failures, seen.failing_since) = (0, None);
+                    seen.succeeded_at = seen.succeeded_at.max(Some(observation.sent_at));
+                    seen.cooldown = seen.cooldown.filter(|_| health.cooldown.is_some());
                 }
                 Some(kind) if kind.may_pass() => {
                     seen.failures += 1;
@@ -151,10 +205,15 @@ impl ToolHealth {
         }
     }
 
-    fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut HealthObservations)) {
+    fn update(
+        &self,
+        tenant: TenantId,
+        tool: &ToolName,
+        change: impl FnOnce(&mut HealthEntry, &mut HealthObservations),
+    ) {
         let mut tools = self.tools.lock();
         let known = tools.get_or_insert_mut((tenant, tool.clone()), HealthEntry::default);
-        let seen = known.untold.get_or_insert_with(|| HealthObservations {
+        let mut seen = known.untold.take().unwrap_or_else(|| HealthObservations {
             tenant,
             tool: tool.clone(),
             succeeded_at: None,
@@ -163,7 +222,8 @@ impl ToolHealth {
             cooldown: None,
             retries: 0.0,
         });
-        change(&mut known.health, seen);
+        change(known, &mut seen);
+        known.untold = Some(seen);
     }
 
     fn take_untold(&self) -> Vec<HealthObservations> {
@@ -185,13 +245,19 @@ impl ToolHealth {
         }
     }
 
-    fn take_over(&self, rows: &[HealthRow]) {
+    fn take_over(&self, rows: &[HealthRow], now: Timestamp) {
         let mut tools = self.tools.lock();
         for row in rows {
             let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), HealthEntry::default);
             // Newer observations are stored first, and come back with the row.
             if known.untold.is_none() {
                 known.health.merge_row(row);
+                // A limit that another replica found ends this one's share of the rate, too; its own changes nothing.
+                if let Some(open) =
+                    row.cooldown.filter(|open| open.failure == FailureKind::RateLimited && now < open.until)
+                {
+                    known.pacing.record_limited(open.since, open.since, open.until);
+                }
             }
         }
     }
@@ -222,6 +288,18 @@ impl Decisions {
         Ok(None)
     }
 
+    /// The turn of a call, while its tool is paced.
+    pub(super) fn take_turn(&self, policy: &Policy, proposal: &Proposal) -> Option<PacedCall> {
+        if !policy.rules.get::<tool_circuit_breaker::Params>().pacing {
+            return None;
+        }
+        let Request { tenant, tool, session, .. } = &proposal.request;
+        let (key, caller) = ((*tenant, tool.clone()), (session.clone(), proposal.fingerprint));
+        let now = self.store.now();
+        let turn = self.tools.pace(&key, |pacing| pacing.take_turn(&caller, now))??;
+        Some(PacedCall { tools: Arc::clone(&self.tools), key, caller, at: turn.at, is_used: false })
+    }
+
     /// Releases unused claims. A claim that cannot be released expires by itself.
     pub(super) async fn give_back_claims(&self) {
         let unused = std::mem::take(&mut *self.tools.unused.lock());
@@ -241,7 +319,7 @@ impl Decisions {
         let untold = self.tools.take_untold();
         if !untold.is_empty() {
             match self.store.add_health(&untold, self.server.policy(DEFAULT_TENANT).retry.allowance.per_minute).await {
-                Ok(rows) => self.tools.take_over(&rows),
+                Ok(rows) => self.tools.take_over(&rows, self.store.now()),
                 Err(error) => {
                     self.tools.put_back(untold);
                     self.server.minute_metrics.record_query(self.store.now(), None);
@@ -257,7 +335,7 @@ impl Decisions {
             .minute_metrics
             .record_query(self.store.now(), rows.is_ok().then(|| self.server.clock.elapsed_since(asked)));
         let rows = rows?;
-        self.tools.take_over(&rows);
+        self.tools.take_over(&rows, self.store.now());
         if let Some(newest) = rows.iter().map(|row| row.changed_at).max() {
             *self.tools.looked_at.lock() = Some(newest);
         }

@@ -154,6 +154,7 @@ impl Decisions {
             counters: self.store.counters(tenant, counters).await?,
             ledger: self.store.ledger_rows(tenant, slot.root(), vec![key]).await?.pop().flatten(),
             health: self.tools.health(tenant, &tool),
+            turn: None,
             bulkhead: None,
             creation: None,
             halts: Arc::default(),

@@ -302,7 +302,8 @@ fn to_observation(
     };
     let retry = call.follow_up.as_ref().filter(|follow_up| follow_up.kind == FollowUpKind::Same);
     let probe_of = retry.filter(|retry| retry.probe).map(|retry| retry.failure);
-    Some(Observation { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of })
+    let sent_at = call.permit.as_ref().map_or(at, |permit| permit.at);
+    Some(Observation { at, sent_at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of })
 }
 
 /// The observation with the advice: rate limits and outages open the circuit for all sessions.
