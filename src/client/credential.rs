@@ -259,7 +259,7 @@ mod tests {
             ("localhost:7600", "http://localhost:7600"),
             ("LOCALHOST", "http://localhost"),
             ("[::1]:7600/", "http://[::1]:7600"),
-            ("callgate.example.com", "https://callgate.example.com"),
+            ("plane.example.com", "https://plane.example.com"),
             ("plane:7600", "https://plane:7600"),
             ("plane:80", "https://plane:80"),
             ("localhost.example:1", "https://localhost.example:1"),

@@ -84,7 +84,7 @@ async fn authorize(server: &Value, resource: &str) -> Value {
         }
         url = answer.headers()["location"].to_str().expect("ASCII").to_owned();
     }
-    let query: Vec<(String, String)> = form_urlencoded::parse(url[BACK.len() + 1..].as_bytes()).into_owned().collect();
+    let query: Vec<(String, String)> = form_urlencoded::parse(&url.as_bytes()[BACK.len() + 1..]).into_owned().collect();
     let of_query = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     assert_eq!(of_query("state"), Some("a&b"));
     let exchange = form(&[
