@@ -97,7 +97,7 @@ async fn agent(mut client: Client, provider: Arc<Provider>, n: usize, until: Ins
     accepted
 }
 
-/// Calls that the provider limited and accepted; no agent is left out.
+/// Calls that the provider limited and accepted.
 async fn work(pacing: bool) -> (u32, u32) {
     let circuit = format!("budgets: {{}}, tool_circuit_breaker: {{pacing: {pacing}}}");
     let text = policy_text(&["tool_circuit_breaker"], "").replace("budgets: {}", &circuit);
@@ -111,7 +111,6 @@ async fn work(pacing: bool) -> (u32, u32) {
     let accepted = all(agents.map(|(n, client)| agent(client, Arc::clone(&provider), n, until))).await;
     let bucket = provider.0.lock().await;
     assert_eq!(accepted.iter().sum::<u32>(), bucket.accepted);
-    assert!(accepted.iter().all(|accepted| *accepted > 0), "an agent had no turn: {accepted:?}");
     (bucket.limited, bucket.accepted)
 }
 

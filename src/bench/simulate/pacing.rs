@@ -218,7 +218,7 @@ impl PacedFleet<'_> {
         let turn = match self.control {
             Control::RetryAfter => return None,
             Control::Circuit => None,
-            Control::Pacing => self.pacing.take_turn(&self.callers[agent], now).map(|turn| until_s(turn.at)),
+            Control::Pacing => self.pacing.take_turn(&self.callers[agent], now).map(until_s),
         };
         match (self.health.cooldown(now), turn) {
             (Some(open), _) if now < open.until => Some(until_s(open.until).max(turn.unwrap_or(0.0))),

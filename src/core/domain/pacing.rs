@@ -7,22 +7,26 @@ use super::{fingerprint::Fingerprint, ids::SessionId, time::Timestamp};
 
 /// Half-life of accepted calls and of the time they took, in milliseconds of that time.
 const HALF_LIFE_MS: f64 = 60_000.0;
+/// Minimum number of accepted calls that tell a rate.
+const ACCEPTED_MIN: f64 = 3.0;
 /// Maximum time between two calls that counts as time under load, in milliseconds, while calls are not paced.
 const GAP_MS: f64 = 2_000.0;
 /// Share of the learned rate that calls start with after a limit, below 1 (multiplicative decrease).
 const START: f64 = 0.95;
 /// Time in which the rate returns to the learned one, in milliseconds.
-const RETURN_MS: f64 = 10_000.0;
+const RETURN_MS: f64 = 20_000.0;
 /// Time after which pacing ends where no call had to wait, in milliseconds.
 const IDLE_MS: u64 = 60_000;
 /// Multiple of the learned rate at which pacing ends: the fleet does not reach the limit.
 const END: f64 = 8.0;
 /// Waits up to this, in milliseconds, are not told: shorter than the round trip and the wake-up of a waiting client.
 const TOLERANCE_MS: u64 = 500;
-/// Maximum wait for a turn, in milliseconds. A call beyond gets no turn, and asks again after that time.
-pub const TURN_WAIT_MS_MAX: u64 = 60_000;
-/// Time for which a turn is kept for its caller, in milliseconds.
-const TURN_KEPT_MS: u64 = 10_000;
+/// Maximum wait for a turn, in milliseconds; a call beyond gets none.
+const QUEUE_MS_MAX: f64 = 60_000.0;
+/// Maximum wait that is told, in milliseconds: the rate may have changed then.
+const TOLD_MS_MAX: f64 = 10_000.0;
+/// Time for which a turn that is due is kept for its caller, in milliseconds.
+const TURN_KEPT_MS: f64 = 15_000.0;
 /// Maximum number of turns kept.
 const TURNS_MAX: usize = 10_000;
 
@@ -34,21 +38,20 @@ pub type Caller = (SessionId, Fingerprint);
 pub struct Pacing {
     load: Load,
     limit: Option<Limit>,
-    /// The next free turn.
-    next: Timestamp,
-    turns: BTreeMap<Caller, Turn>,
-    /// The turns by time, the earliest first. One may be gone, or replaced by a later one.
-    order: VecDeque<(Timestamp, Caller)>,
+    turns: Turns,
 }
 
-/// A reserved time for one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
-    /// The time from which the call may run.
-    pub at: Timestamp,
-    /// The time of the turn after it.
-    then: Timestamp,
-    reserved_at: Timestamp,
+/// The queue of calls, in numbers from the first one: a number is due once as many calls may have run.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Turns {
+    /// The next number.
+    next: f64,
+    /// Calls that may have run at `at`.
+    due: f64,
+    at: Timestamp,
+    kept: BTreeMap<Caller, f64>,
+    /// The kept numbers in order. One may be gone.
+    order: VecDeque<(f64, Caller)>,
 }
 
 /// Accepted calls, and the time under load that they took, both decayed.
@@ -70,8 +73,8 @@ struct Limit {
     span_ms: f64,
     /// The rate at which the provider limited paced calls, per millisecond.
     exceeded: Option<f64>,
-    /// Calls that ran in a turn that was reserved after the limit: only they tell whether its rate is accepted.
-    taken: f64,
+    /// Calls that ran since.
+    ran: f64,
     /// The last time that a call had to wait for its turn.
     waited_at: Timestamp,
 }
@@ -88,23 +91,55 @@ impl Load {
 }
 
 impl Limit {
-    /// The rate that the provider is expected to accept, per millisecond; none where it accepted nothing.
+    /// The rate that the provider is expected to accept, per millisecond; none where it accepted few calls.
     fn learned(&self) -> Option<f64> {
-        let accepted = (self.accepted >= 0.5).then(|| self.accepted / self.span_ms.max(1.0));
+        let accepted = (self.accepted >= ACCEPTED_MIN).then(|| self.accepted / self.span_ms.max(1.0));
         match (accepted, self.exceeded) {
             (Some(accepted), Some(exceeded)) => Some(accepted.min(exceeded)),
             (accepted, exceeded) => accepted.or(exceeded),
         }
     }
 
-    /// The rate while the next free turn is `ahead_ms` away: the window growth of CUBIC (RFC 9438, section 4.2), from
-    /// [`START`] of the learned rate back to it, then slowly, and later quickly beyond it. It is clocked by the calls
-    /// made, and slower where turns are reserved far ahead, since each tells of a rate of before. None at its end.
-    fn rate(&self, ahead_ms: u64) -> Option<f64> {
+    /// The window growth of CUBIC (RFC 9438, section 4.2), clocked by the calls made: from [`START`] of the learned
+    /// rate back to it, then slowly, and later quickly beyond it. None at its end.
+    fn rate(&self) -> Option<f64> {
         let learned = self.learned()?;
-        let returns = learned * (RETURN_MS + 0.5 * ahead_ms as f64);
-        let growth = 1.0 + (1.0 - START) * (self.taken / returns - 1.0).powi(3);
+        let growth = 1.0 + (1.0 - START) * (self.ran / (learned * RETURN_MS) - 1.0).powi(3);
         (growth < END).then_some(learned * growth)
+    }
+}
+
+impl Turns {
+    /// Counts the calls that may have run until `now`.
+    fn pass(&mut self, now: Timestamp, rate: f64) {
+        let passed = now.since_ms(self.at) as f64;
+        // No more than the queue has, and a short burst.
+        self.due = (self.due + passed * rate).min(self.next + TOLERANCE_MS as f64 * rate);
+        self.at = self.at.max(now);
+        self.drop_before(self.due - TURN_KEPT_MS * rate);
+    }
+
+    fn drop_before(&mut self, number: f64) {
+        while let Some((number, caller)) = self.order.pop_front_if(|(one, _)| *one < number) {
+            if self.kept.get(&caller) == Some(&number) {
+                self.kept.remove(&caller);
+            }
+        }
+    }
+
+    /// The caller's number, which it keeps; none where the queue is too long.
+    fn take(&mut self, caller: &Caller, rate: f64) -> Option<f64> {
+        if let Some(number) = self.kept.get(caller) {
+            return Some(*number);
+        }
+        let number = self.next;
+        if (number - self.due) / rate > QUEUE_MS_MAX || self.order.len() >= TURNS_MAX {
+            return None;
+        }
+        self.next += 1.0;
+        self.kept.insert(caller.clone(), number);
+        self.order.push_back((number, caller.clone()));
+        Some(number)
     }
 }
 
@@ -116,8 +151,7 @@ impl Pacing {
     }
 
     fn rate(&self, now: Timestamp) -> Option<f64> {
-        let limit = self.limit.filter(|limit| now.since_ms(limit.waited_at) <= IDLE_MS)?;
-        limit.rate(self.next.since_ms(now.max(limit.until)))
+        self.limit.filter(|limit| now.since_ms(limit.waited_at) <= IDLE_MS)?.rate()
     }
 
     /// Records a permitted call.
@@ -137,9 +171,10 @@ impl Pacing {
         self.load.accepted += 1.0;
     }
 
-    /// Records the rate limit of a call that was sent at `sent_at`; calls may run again from `until`.
+    /// Records the rate limit of a call that was sent at `sent_at`; calls may run again from `until`. What is reported
+    /// until then belongs to the limit before.
     pub fn record_limited(&mut self, at: Timestamp, sent_at: Timestamp, until: Timestamp) {
-        if let Some(limit) = self.limit.as_mut().filter(|limit| sent_at <= limit.since) {
+        if let Some(limit) = self.limit.as_mut().filter(|limit| sent_at <= limit.since || at < limit.until) {
             limit.span_ms += until.since_ms(limit.until) as f64;
             limit.until = limit.until.max(until);
             limit.waited_at = limit.waited_at.max(until);
@@ -148,70 +183,47 @@ impl Pacing {
             let span_ms = self.load.busy_ms + until.since_ms(at) as f64;
             let exceeded = self.rate(at).or_else(|| self.limit.and_then(|limit| limit.learned()));
             let (since, accepted) = (at, self.load.accepted);
-            self.limit = Some(Limit { since, until, accepted, span_ms, exceeded, taken: 0.0, waited_at: until });
+            self.limit = Some(Limit { since, until, accepted, span_ms, exceeded, ran: 0.0, waited_at: until });
         }
         self.load.busy_ms += until.since_ms(self.load.at.max(at)) as f64;
         self.load.at = self.load.at.max(until);
-        self.next = self.next.max(until);
-        // Later turns stand: their callers come back for them.
-        self.turns.retain(|_, turn| turn.at >= until);
+        self.turns.at = self.turns.at.max(until);
     }
 
-    /// The caller's turn, which it keeps if it has one: none without pacing. A turn too far ahead is not reserved.
-    pub fn take_turn(&mut self, caller: &Caller, now: Timestamp) -> Option<Turn> {
-        let Some(rate) = self.rate(now) else {
+    /// The time from which a call may run; none without pacing. The caller keeps its place, and asks again then: the
+    /// rate may have changed.
+    pub fn take_turn(&mut self, caller: &Caller, now: Timestamp) -> Option<Timestamp> {
+        let (Some(rate), Some(limit)) = (self.rate(now), self.limit.as_mut()) else {
             if self.limit.is_some_and(|limit| now >= limit.until) {
-                (self.limit, self.order) = (None, VecDeque::new());
-                self.turns.clear();
+                (self.limit, self.turns) = (None, Turns::default());
             }
             return None;
         };
-        while let Some((at, caller)) = self.order.pop_front_if(|(at, _)| now.since_ms(*at) > TURN_KEPT_MS) {
-            if self.turns.get(&caller).is_some_and(|turn| turn.at == at) {
-                self.turns.remove(&caller);
-            }
+        self.turns.pass(now, rate);
+        let number = self.turns.take(caller, rate);
+        let ahead_ms = number.map_or(TOLD_MS_MAX, |number| (number - self.turns.due) / rate).clamp(0.0, TOLD_MS_MAX);
+        let at = now.max(limit.until).plus_ms(ahead_ms.ceil() as u64);
+        if at.since_ms(now) <= TOLERANCE_MS {
+            return Some(now);
         }
-        if let Some(turn) = self.turns.get(caller) {
-            return Some(turn.due(now));
-        }
-        let at = self.next.max(now);
-        let turn = Turn { at, then: at.plus_ms((1.0 / rate).ceil() as u64), reserved_at: now };
-        if at.since_ms(now.max(self.limit.map_or(now, |limit| limit.until))) > TURN_WAIT_MS_MAX
-            || self.order.len() >= TURNS_MAX
-        {
-            return Some(Turn { at: now.plus_ms(TURN_WAIT_MS_MAX), ..turn });
-        }
-        if let Some(limit) = self.limit.as_mut().filter(|_| at.since_ms(now) > TOLERANCE_MS) {
-            limit.waited_at = limit.waited_at.max(now);
-        }
-        self.next = turn.then;
-        self.turns.insert(caller.clone(), turn);
-        self.order.push_back((at, caller.clone()));
-        Some(turn.due(now))
+        limit.waited_at = limit.waited_at.max(now);
+        Some(at)
     }
 
-    /// Ends a turn whose call runs.
+    /// Ends the turn of a call that runs.
     pub fn end_turn(&mut self, caller: &Caller) {
-        let turn = self.turns.remove(caller);
-        if let Some((limit, turn)) = self.limit.as_mut().zip(turn)
-            && turn.reserved_at > limit.since
-        {
-            limit.taken += 1.0;
+        self.turns.kept.remove(caller);
+        if let Some(limit) = &mut self.limit {
+            limit.ran += 1.0;
         }
     }
 
-    /// Gives back a turn whose call neither runs nor waits; the last one is free again.
+    /// Gives back the turn of a call that neither runs nor waits; the last one is free again.
     pub fn give_back_turn(&mut self, caller: &Caller) {
-        if let Some(turn) = self.turns.remove(caller).filter(|turn| turn.then == self.next) {
-            self.next = turn.at;
+        if self.turns.kept.remove(caller).is_some_and(|number| number + 1.0 >= self.turns.next) {
+            self.turns.next -= 1.0;
+            self.turns.order.pop_back();
         }
-    }
-}
-
-impl Turn {
-    /// Now, where it is too short to wait for.
-    fn due(self, now: Timestamp) -> Self {
-        if self.at.since_ms(now) <= TOLERANCE_MS { Self { at: now.min(self.at), ..self } } else { self }
     }
 }
 
@@ -244,13 +256,6 @@ mod tests {
         (pacing.rate_per_s(at(ms)).unwrap_or(0.0) * 1_000.0).round() as u64
     }
 
-    /// Takes a turn and runs in it; the time in milliseconds.
-    fn run(pacing: &mut Pacing, n: u8, ms: i64) -> Option<i64> {
-        let turn = pacing.take_turn(&caller(n), at(ms))?;
-        pacing.end_turn(&caller(n));
-        Some(turn.at.as_millis() - 1_000_000)
-    }
-
     #[test]
     fn the_rate_is_what_was_accepted_in_the_time_until_the_next_call_is() {
         let mut pacing = limited();
@@ -270,28 +275,47 @@ mod tests {
     #[test]
     fn turns_follow_each_other_and_are_kept_for_their_callers() {
         let mut pacing = limited();
-        let turn =
-            |pacing: &mut Pacing, n, ms| pacing.take_turn(&caller(n), at(ms)).map(|turn| turn.at.since_ms(at(ms)));
-        assert_eq!([0, 1, 2].map(|n| turn(&mut pacing, n, 50_000)), [10_000, 11_065, 12_130].map(Some));
-        assert_eq!(turn(&mut pacing, 1, 55_000), Some(6_065), "it keeps its turn");
+        let wait = |pacing: &mut Pacing, n, ms| pacing.take_turn(&caller(n), at(ms)).map(|turn| turn.since_ms(at(ms)));
+        assert_eq!([0, 1, 2].map(|n| wait(&mut pacing, n, 50_000)), [10_000, 11_065, 12_130].map(Some));
+        assert_eq!(wait(&mut pacing, 1, 55_000), Some(6_065), "it keeps its turn");
         pacing.give_back_turn(&caller(2));
-        assert_eq!(turn(&mut pacing, 3, 55_000), Some(7_130), "the last turn is free again");
-        assert_eq!(turn(&mut pacing, 0, 59_600), Some(0), "half a second is no wait");
-        let far = (4..100).map(|n| turn(&mut pacing, n, 60_000)).max().flatten();
-        assert_eq!(far, Some(TURN_WAIT_MS_MAX), "no turn is reserved beyond");
+        assert_eq!(wait(&mut pacing, 3, 55_000), Some(7_130), "the last turn is free again");
+        assert_eq!(wait(&mut pacing, 0, 59_600), Some(0), "half a second is no wait");
+        let waits: Vec<_> = (4..100).filter_map(|n| wait(&mut pacing, n, 60_000)).collect();
+        assert!(waits.is_sorted() && waits[0] < 5_000 && waits[95] == TOLD_MS_MAX as u64, "{waits:?}");
+        assert!(pacing.turns.kept.len() < 65, "no turn is kept beyond a minute: {}", pacing.turns.kept.len());
+        assert_eq!(wait(&mut pacing, 60, 110_000), Some(0), "its turn has come, though it was not told of it");
+    }
+
+    #[test]
+    fn turns_of_callers_who_stay_away_are_dropped() {
+        let mut pacing = limited();
+        for n in 0..20 {
+            pacing.take_turn(&caller(n), at(60_000));
+        }
+        for ms in (61_000..110_000).step_by(500) {
+            pacing.take_turn(&caller(100), at(ms));
+        }
+        assert!(
+            pacing.turns.kept.len() < 17 && pacing.turns.order.len() < 17,
+            "of the last seconds: {:?}",
+            pacing.turns
+        );
     }
 
     #[test]
     fn the_rate_grows_with_calls_made_until_pacing_ends() {
         let mut pacing = limited();
-        let mut rates = Vec::new();
-        let mut ms = 60_000;
-        while let Some(turn) = run(&mut pacing, 0, ms) {
+        let (mut rates, mut ms) = (Vec::new(), 60_000);
+        // Four callers, so that one always waits.
+        for n in (0..4_u8).cycle() {
+            let Some(turn) = pacing.take_turn(&caller(n), at(ms)) else { break };
+            pacing.take_turn(&caller((n + 1) % 4), at(ms));
             rates.push(rate(&pacing, ms));
-            ms = turn.max(ms) + 1;
+            ms = turn.as_millis() - 1_000_000;
+            pacing.end_turn(&caller(n));
         }
-        let (first, last) = (rates[0], rates[rates.len() - 2]);
-        assert!(last > 7 * first && rates.len() > 50 && rates[..40].is_sorted(), "{rates:?}");
-        assert_eq!(run(&mut limited(), 0, 121_000), None, "nobody waited for a minute");
+        assert!(rates.is_sorted() && rates.len() > 50 && rates[rates.len() - 1] > 7 * rates[0], "{rates:?}");
+        assert_eq!(limited().take_turn(&caller(0), at(121_000)), None, "nobody waited for a minute");
     }
 }

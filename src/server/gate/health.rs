@@ -297,7 +297,7 @@ impl Decisions {
         let (key, caller) = ((*tenant, tool.clone()), (session.clone(), proposal.fingerprint));
         let now = self.store.now();
         let turn = self.tools.pace(&key, |pacing| pacing.take_turn(&caller, now))??;
-        Some(PacedCall { tools: Arc::clone(&self.tools), key, caller, at: turn.at, is_used: false })
+        Some(PacedCall { tools: Arc::clone(&self.tools), key, caller, at: turn, is_used: false })
     }
 
     /// Releases unused claims. A claim that cannot be released expires by itself.
