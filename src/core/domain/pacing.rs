@@ -284,7 +284,7 @@ mod tests {
         let waits: Vec<_> = (4..100).filter_map(|n| wait(&mut pacing, n, 60_000)).collect();
         assert!(waits.is_sorted() && waits[0] < 5_000 && waits[95] == TOLD_MS_MAX as u64, "{waits:?}");
         assert!(pacing.turns.kept.len() < 65, "no turn is kept beyond a minute: {}", pacing.turns.kept.len());
-        assert_eq!(wait(&mut pacing, 60, 110_000), Some(0), "its turn has come, though it was not told of it");
+        assert_eq!(wait(&mut pacing, 40, 110_000), Some(0), "its turn has come, though it was not told of it");
     }
 
     #[test]
