@@ -144,12 +144,7 @@ impl Turns {
 }
 
 impl Pacing {
-    /// The rate of calls per second at `now`; none without pacing.
-    #[must_use]
-    pub fn rate_per_s(&self, now: Timestamp) -> Option<f64> {
-        self.rate(now).map(|rate| rate * 1_000.0)
-    }
-
+    /// Calls per millisecond at `now`; none without pacing.
     fn rate(&self, now: Timestamp) -> Option<f64> {
         self.limit.filter(|limit| now.since_ms(limit.waited_at) <= IDLE_MS)?.rate()
     }
@@ -181,7 +176,7 @@ impl Pacing {
         } else {
             self.record_call(at);
             let span_ms = self.load.busy_ms + until.since_ms(at) as f64;
-            let exceeded = self.rate(at).or_else(|| self.limit.and_then(|limit| limit.learned()));
+            let exceeded = self.rate(at);
             let (since, accepted) = (at, self.load.accepted);
             self.limit = Some(Limit { since, until, accepted, span_ms, exceeded, ran: 0.0, waited_at: until });
         }
@@ -253,7 +248,7 @@ mod tests {
 
     /// The rate in thousandths of a call per second.
     fn rate(pacing: &Pacing, ms: i64) -> u64 {
-        (pacing.rate_per_s(at(ms)).unwrap_or(0.0) * 1_000.0).round() as u64
+        (pacing.rate(at(ms)).unwrap_or(0.0) * 1e6).round() as u64
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn check_turn(cx: &RuleContext<'_>, turn: Timestamp) -> Option<Finding> {
     let situation = || {
         format!(
             "{} was not run: its provider limits the rate of calls, so that the agents of this fleet take turns. \
-             The turn of this call is in {}.",
+             The turn of this call comes in {} at the earliest.",
             cx.tool(),
             wait_in_words(ms)
         )
